@@ -1,0 +1,215 @@
+"""Where the database is, how to connect to it, and how to speak of it without its password.
+
+A DSN is never built by joining strings: parts go through `psycopg.conninfo.make_conninfo`, a whole DSN is taken as it is. A file
+is read at every connect, so that a rotated Secret works from the next connection on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from leasequeue.errors import BadInput
+
+CONNECT_TIMEOUT_S = 5
+# libpq, keepalives: a peer that vanished while we wait for an answer is noticed after idle + interval × count seconds.
+KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+# keys of a Secret as CloudNativePG and Crunchy write them → libpq parameters
+PARTS = {"host": "host", "port": "port", "user": "user", "username": "user", "password": "password", "dbname": "dbname"}
+_PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)|(://[^:/@\s]*:)([^\s]*)(@)", re.IGNORECASE)
+
+
+def redact(text: str) -> str:
+    """`text` with every password of a DSN inside it replaced by `***`."""
+
+    def hide(match: re.Match[str]) -> str:
+        return f"{match[1]}***" if match[1] else f"{match[3]}***{match[5]}"
+
+    return _PASSWORD.sub(hide, text)
+
+
+@dataclass(frozen=True)
+class DsnSource:
+    """A DSN, or the file or directory it is read from at each connect.
+
+    Args:
+        dsn: libpq connection string or URI.
+        path: a file that holds one, or a directory with a file `uri`, or files host, port, user (or username), password, dbname
+            (a mounted Secret).
+    """
+
+    dsn: str | None = None
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.dsn is None) == (self.path is None):
+            raise BadInput("dsn", None if self.dsn is None else "***", "give exactly one of a DSN and a DSN file")
+
+    def read(self) -> str:
+        """The connection string of this moment.
+
+        Raises:
+            BadInput: the file is missing, empty, or not a connection string; names the key, never its value.
+        """
+        if self.path is None:
+            return checked(self.dsn or "", "dsn")
+        if self.path.is_dir():
+            return self._read_directory(self.path)
+        return checked(strip_newline(_read(self.path)), str(self.path))
+
+    @staticmethod
+    def _read_directory(path: Path) -> str:
+        if (path / "uri").exists():
+            return checked(strip_newline(_read(path / "uri")), "uri")
+        parts = {key: _read(path / key) for key in PARTS if (path / key).exists()}
+        if "host" not in parts:
+            raise BadInput("dsn_file", str(path), "holds neither a key uri nor a key host")
+        return from_parts(parts)
+
+    def __repr__(self) -> str:
+        return f"DsnSource({self.path or '***'})"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as ex:
+        raise BadInput("dsn_file", str(path), f"cannot be read: {ex.strerror}") from None
+
+
+def strip_newline(text: str) -> str:
+    """`text` without one trailing newline (`echo` without -n before base64)."""
+    return text[:-1].removesuffix("\r") if text.endswith("\n") else text
+
+
+def checked(dsn: str, field: str) -> str:
+    """Return `dsn` if libpq can read it.
+
+    Raises:
+        BadInput: libpq cannot parse it. Its message is not passed on: it quotes parts of the DSN.
+    """
+    if not dsn.strip():
+        raise BadInput(field, "", "is empty; give a connection string such as postgresql://user@host/dbname")
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        raise BadInput(
+            field, "***", "is not a libpq connection string; characters such as @ : / % in a URI's password must be "
+            "percent-encoded, or give the parts host, port, user, password, dbname"
+        ) from None  # fmt: skip
+    return dsn
+
+
+def from_parts(parts: dict[str, str]) -> str:
+    """Connection string from separate values, each taken literally.
+
+    Args:
+        parts: keys host, port, user or username, password, dbname. One trailing newline is dropped, except from the password,
+            which is refused with one: it may belong to it.
+
+    Raises:
+        BadInput: names the key; never shows a password.
+    """
+    known: dict[str, Any] = {}
+    for key, value in parts.items():
+        if key == "password":
+            if value.endswith("\n"):
+                raise BadInput("password", "***", "ends with a newline; write the Secret without one (echo -n, printf)")
+            known["password"] = value
+            continue
+        value = strip_newline(value)
+        if not value:
+            raise BadInput(key, value, "is empty")
+        known[PARTS[key]] = value
+    if "host" in known:
+        known["host"] = bare_host(known["host"])
+    if "port" in known and not (known["port"].isascii() and known["port"].isdecimal() and 0 < int(known["port"]) < 65536):
+        raise BadInput("port", known["port"], "must be a number from 1 to 65535")
+    return make_conninfo("", **known)
+
+
+def bare_host(host: str) -> str:
+    """Host without the brackets of an IPv6 literal.
+
+    Raises:
+        BadInput: a link-local address with a zone, which libpq cannot use portably.
+    """
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if "%" in bare:
+        raise BadInput("host", host, "an address with a zone (%eth0) cannot be used; give a global address or a name")
+    return bare
+
+
+def parameters(source: DsnSource, *, lease_s: float, application_name: str) -> dict[str, Any]:
+    """libpq parameters for a connection that gives up before a lease of `lease_s` seconds can be lost unnoticed."""
+    given = {k: v for k, v in conninfo_to_dict(source.read()).items() if v is not None}
+    ours: dict[str, Any] = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        **KEEPALIVES,
+        "tcp_user_timeout": int(max(1.0, min(lease_s / 3, 15)) * 1000),
+        "application_name": application_name,
+    }
+    return {**ours, **given}
+
+
+def connect(source: DsnSource | str, *, lease_s: float = 30, application_name: str = "leasequeue") -> psycopg.Connection[Any]:
+    """Open an autocommit connection.
+
+    Statements are prepared at their first use, unless a transaction pooler stands between.
+
+    Args:
+        source: a `DsnSource` or a connection string.
+        lease_s: lease duration, seconds; bounds how long a vanished peer goes unnoticed.
+        application_name: shown in pg_stat_activity.
+
+    Raises:
+        BadInput: the DSN cannot be read.
+        psycopg.OperationalError: the server cannot be reached or refuses the login.
+    """
+    source = DsnSource(dsn=source) if isinstance(source, str) else source
+    conn = psycopg.connect(**parameters(source, lease_s=lease_s, application_name=application_name), autocommit=True)
+    try:
+        pid = conn.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+        _settle(conn, pid)
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+async def aconnect(
+    source: DsnSource | str, *, lease_s: float = 30, application_name: str = "leasequeue"
+) -> psycopg.AsyncConnection[Any]:
+    """Async twin of `connect`."""
+    source = DsnSource(dsn=source) if isinstance(source, str) else source
+    conn = await psycopg.AsyncConnection.connect(
+        **parameters(source, lease_s=lease_s, application_name=application_name), autocommit=True
+    )
+    try:
+        pid = await (await conn.execute("SELECT pg_backend_pid()", prepare=False)).fetchone()
+        _settle(conn, pid)
+    except BaseException:
+        await conn.close()
+        raise
+    return conn
+
+
+def _settle(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], pid: Any) -> None:
+    pooled = pid[0] != conn.info.backend_pid
+    conn.prepare_threshold = None if pooled else 0
+
+
+def is_pooled(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """True for a connection made by `connect` that a transaction pooler serves.
+
+    A pooler invents the process id it tells its client, so it differs from what the server says of itself. Then neither
+    LISTEN nor server-side prepared statements can be relied on.
+    """
+    return conn.prepare_threshold is None
+
+

@@ -1,0 +1,142 @@
+"""JSON that keeps every digit: results of handlers, command-line output, log fields.
+
+Two directions, two rules (B32): into jsonb a Decimal is a JSON *number* with all its digits (PostgreSQL stores jsonb numbers as
+numeric, exactly); out to logs and the command line a Decimal, a big integer id, a uuid and a time are *strings*, since most JSON
+readers turn numbers into floats.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from leasequeue.errors import BadInput
+
+# Integers beyond this lose digits in readers that hold numbers as IEEE doubles (RFC 8259 §6).
+SAFE_INTEGER = 2**53 - 1
+
+
+class _Exact(float):
+    """A float whose JSON text is a Decimal's digits: the json module writes floats by `float.__repr__` of the subclass."""
+
+    __slots__ = ("digits",)
+    digits: str
+
+    def __new__(cls, value: Decimal) -> _Exact:
+        made = super().__new__(cls, 0.0)
+        made.digits = format(value, "f")
+        return made
+
+    def __repr__(self) -> str:
+        return self.digits
+
+
+def dumps_result(value: Any) -> str:
+    """JSON text of a handler's result, for a jsonb column.
+
+    Args:
+        value: None, bool, int, float, str, Decimal, UUID, date, datetime, or lists and dicts of these.
+
+    Raises:
+        BadInput: a value has no JSON form (NaN, Infinity, an object of an unknown class, a non-string key).
+    """
+    try:
+        return "".join(_ENCODER.iterencode(_exact(value)))
+    except (ValueError, TypeError) as ex:
+        raise BadInput("result", type(value).__name__, f"cannot be stored as JSON: {ex}") from None
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise ValueError(f"{value} is not a JSON number")
+        return _Exact(value)
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"key {key!r} is not a string")
+        return {k: _exact(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_exact(v) for v in value]
+    return value
+
+
+class _ResultEncoder(json.JSONEncoder):
+    """The pure-Python encoder (`iterencode` with a custom float text), which the C one has no hook for."""
+
+    def iterencode(self, o: Any, _one_shot: bool = False) -> Any:
+        def floatstr(value: float) -> str:
+            if isinstance(value, _Exact):
+                return value.digits
+            if value != value or value in (float("inf"), float("-inf")):
+                raise ValueError(f"{value} is not a JSON number")
+            return float.__repr__(value)
+
+        make = json.encoder._make_iterencode  # type: ignore[attr-defined]
+        return make(
+            {}, self.default, json.encoder.encode_basestring_ascii, None, floatstr, ":", ",", False, False, False
+        )(o, 0)
+
+    def default(self, o: Any) -> Any:
+        text = as_text(o)
+        if text is None:
+            raise TypeError(f"{type(o).__name__} has no JSON form")
+        return text
+
+
+_ENCODER = _ResultEncoder()
+
+
+def as_text(value: Any) -> str | None:
+    """Text of a value that JSON has no type for, or None where there is no such text."""
+    if isinstance(value, Decimal):
+        return format(value, "f") if value.is_finite() else str(value)
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()} s"
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return "\\x" + bytes(value).hex()
+    return None
+
+
+def printable(value: Any) -> Any:
+    """`value` with everything that JSON readers would round or refuse turned into strings, for logs and command output."""
+    if isinstance(value, dict):
+        return {str(k): printable(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [printable(v) for v in value]
+    if value is None or isinstance(value, (bool, str)):
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, int):
+        return value if abs(value) <= SAFE_INTEGER else str(value)
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else str(value)
+    text = as_text(value)
+    return text if text is not None else str(value)
+
+
+def dumps(value: Any, *, indent: int | None = None) -> str:
+    """JSON text for people and programs: exact, never refused."""
+    return json.dumps(printable(value), indent=indent, ensure_ascii=False)
+
+
+def loads(text: str | bytes) -> Any:
+    """Parse JSON with numbers as int and Decimal, never float.
+
+    Raises:
+        BadInput: not JSON, or NaN/Infinity.
+    """
+
+    def refuse(token: str) -> Any:
+        raise BadInput("json", token, "is not a JSON number")
+
+    try:
+        return json.loads(text, parse_float=Decimal, parse_constant=refuse)
+    except json.JSONDecodeError as ex:
+        raise BadInput("json", ex.doc[:80], f"not valid JSON: {ex.msg} at character {ex.pos}") from None

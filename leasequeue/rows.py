@@ -1,0 +1,103 @@
+"""Rows of a statement as plain tuples, decoded so that no stored value can make a claim fail for ever.
+
+psycopg refuses timestamps outside Python's range (`infinity`, BC years) with DataError at fetch time, after the transaction
+committed: one such row in a batch would lose all its leases. The fast path stays psycopg's own; only when it refuses are the
+cells decoded one by one, and what Python cannot hold is clamped to the nearest value it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.adapt import Transformer
+from psycopg.pq import Format
+from psycopg.pq.abc import PGresult
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one statement returned: column names and rows."""
+
+    names: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+    def column(self, name: str) -> list[Any]:
+        """All values of one column."""
+        index = self.names.index(name)
+        return [row[index] for row in self.rows]
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Rows as dictionaries."""
+        return [dict(zip(self.names, row, strict=True)) for row in self.rows]
+
+    @property
+    def scalar(self) -> Any:
+        """First value of the first row, or None."""
+        return self.rows[0][0] if self.rows else None
+
+
+def result_of(cursor: psycopg.Cursor[Any], conn: psycopg.Connection[Any]) -> Result:
+    """Fetch a cursor's rows; waits for the answer when the statement was pipelined."""
+    try:
+        rows = cursor.fetchall()
+    except errors.DataError as ex:
+        rows = _rescue(cursor.pgresult, conn, ex)
+    return Result(_names(cursor.description), rows)
+
+
+async def aresult_of(cursor: psycopg.AsyncCursor[Any], conn: psycopg.AsyncConnection[Any]) -> Result:
+    """Async twin of `result_of`."""
+    try:
+        rows = await cursor.fetchall()
+    except errors.DataError as ex:
+        rows = _rescue(cursor.pgresult, conn, ex)
+    return Result(_names(cursor.description), rows)
+
+
+def _names(description: Sequence[psycopg.Column] | None) -> tuple[str, ...]:
+    return tuple(column.name for column in description or ())
+
+
+def _rescue(
+    result: PGresult | None, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: errors.DataError
+) -> list[tuple[Any, ...]]:
+    """Decode cell by cell. An error of the server (it has a SQLSTATE) is no decoding error and is raised again."""
+    if error.sqlstate is not None or result is None:
+        raise error
+    transformer = Transformer(conn)
+    columns = range(result.nfields)
+    loaders = [transformer.get_loader(result.ftype(c), Format(result.fformat(c))) for c in columns]
+    types = [_type_name(result.ftype(c)) for c in columns]
+    rows = []
+    for r in range(result.ntuples):
+        cells = []
+        for c in columns:
+            raw = result.get_value(r, c)
+            cells.append(None if raw is None else _load(loaders[c], raw, types[c]))
+        rows.append(tuple(cells))
+    return rows
+
+
+def _type_name(oid: int) -> str:
+    info = psycopg.adapters.types.get(oid)
+    return info.name if info else ""
+
+
+def _load(loader: Any, raw: bytes, type_name: str) -> Any:
+    try:
+        return loader.load(raw)
+    except errors.DataError:
+        text = bytes(raw).decode(errors="replace")
+        early = text.startswith("-") or text.endswith("BC")
+        if type_name == "timestamptz":
+            return (datetime.min if early else datetime.max).replace(tzinfo=UTC)
+        if type_name == "timestamp":
+            return datetime.min if early else datetime.max
+        if type_name == "date":
+            return date.min if early else date.max
+        return text

@@ -1,0 +1,275 @@
+"""Operations without I/O, and the two drivers that run them: sync and async come from one definition.
+
+An *operation* is one transaction: a generator that yields a `Batch` of statements, receives their rows, and returns its
+result. A *flow* is a generator that yields operations and receives their results (or has their errors thrown in); it is what
+the public functions are made of. The drivers differ only in `await`.
+
+On a connection of our own (autocommit, idle) the driver opens the transaction itself: READ COMMITTED whatever the default
+is, waits bounded, planner guarded (`sql/limits.sql`), all statements of a batch in one round trip. Inside the caller's
+transaction the statements run bare: his isolation, his timeouts, his commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.pq import TransactionStatus
+
+from leasequeue import sql
+from leasequeue.rows import Result, aresult_of, result_of
+
+T = TypeVar("T")
+
+# A statement waits this long for a row or table lock, apart from the lease: a claim that waits longer is worth less than a retry.
+LOCK_TIMEOUT_MS = 300
+STATEMENT_TIMEOUT_MS = 10_000
+# 40001 serialization_failure, 40P01 deadlock_detected, 55P03 lock_not_available: the transaction rolled back whole, run it again.
+RETRIED = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
+ATTEMPTS = 4
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One rendered statement and its parameters."""
+
+    text: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Statements sent together, each of which returns rows. `last`: COMMIT may follow in the same round trip."""
+
+    queries: tuple[Query, ...]
+    last: bool = False
+
+
+Steps = Generator[Batch, list[Result], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T]):
+    """One transaction.
+
+    Args:
+        steps: makes the generator; called again for each retry.
+        durable: commit waits for the disk. False only for plain claims and renewals, whose loss the fence makes harmless.
+        statement_timeout_ms: server-side bound on each statement.
+        lock_timeout_ms: server-side bound on each wait for a lock.
+    """
+
+    steps: Callable[[], Steps[T]]
+    durable: bool = True
+    statement_timeout_ms: int = STATEMENT_TIMEOUT_MS
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS
+
+    def limits(self) -> Query:
+        """The statement that opens the transaction."""
+        return Query(
+            sql.text("limits"),
+            {
+                "lock_timeout": f"{self.lock_timeout_ms}ms",
+                "statement_timeout": f"{self.statement_timeout_ms}ms",
+                "synchronous_commit": "on" if self.durable else "off",
+            },
+        )
+
+
+Flow = Generator[Operation[Any], Any, T]
+
+
+def one(query: Query) -> Steps[Result]:
+    """Steps of an operation that is a single statement."""
+    (result,) = yield Batch((query,), last=True)
+    return result
+
+
+def single(query: Query, **options: Any) -> Flow[Result]:
+    """Flow of a single statement in a transaction of its own."""
+    result: Result = yield Operation(lambda: one(query), **options)
+    return result
+
+
+def callers_transaction(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """True when statements on `conn` belong to a transaction that the caller commits."""
+    return not conn.autocommit or conn.info.transaction_status is not TransactionStatus.IDLE
+
+
+@dataclass(slots=True)
+class _Backoff:
+    """Jittered waits between the attempts of one operation; the last attempt's error is the caller's."""
+
+    left: int = ATTEMPTS - 1
+    rng: random.Random = field(default_factory=random.Random)
+
+    def next_wait_s(self) -> float | None:
+        if self.left == 0:
+            return None
+        self.left -= 1
+        return self.rng.uniform(0.005, 0.04) * 2 ** (ATTEMPTS - 1 - self.left)
+
+
+def run(conn: psycopg.Connection[Any], flow: Flow[T]) -> T:
+    """Run a flow on a sync connection.
+
+    Raises:
+        psycopg.Error: the last error of an operation, after the bounded retries of `RETRIED`.
+    """
+    try:
+        operation = next(flow)
+        while True:
+            try:
+                outcome = _run_operation(conn, operation)
+            except psycopg.Error as ex:
+                operation = flow.throw(ex)
+            else:
+                operation = flow.send(outcome)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def _run_operation(conn: psycopg.Connection[Any], operation: Operation[T]) -> T:
+    if callers_transaction(conn):
+        return _run_inside(conn, operation.steps())
+    backoff = _Backoff()
+    while True:
+        try:
+            return _run_own(conn, operation)
+        except RETRIED:
+            wait_s = backoff.next_wait_s()
+            if wait_s is None:
+                raise
+            time.sleep(wait_s)
+
+
+def _run_inside(conn: psycopg.Connection[Any], steps: Steps[T]) -> T:
+    try:
+        batch = next(steps)
+        while True:
+            results = [result_of(conn.execute(q.text, q.params), conn) for q in batch.queries]
+            batch = steps.send(results)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def _run_own(conn: psycopg.Connection[Any], operation: Operation[T]) -> T:
+    steps = operation.steps()
+    limits = operation.limits()
+    try:
+        with conn.pipeline():
+            conn.execute(BEGIN)
+            conn.execute(limits.text, limits.params)
+            batch = next(steps)
+            while True:
+                cursors = [conn.execute(q.text, q.params) for q in batch.queries]
+                if batch.last:
+                    conn.execute("COMMIT")
+                    break
+                batch = steps.send([result_of(cur, conn) for cur in cursors])
+        results = [result_of(cur, conn) for cur in cursors]
+    except BaseException:
+        steps.close()
+        _rollback(conn)
+        raise
+    return _finish(steps, results)
+
+
+def _rollback(conn: psycopg.Connection[Any]) -> None:
+    """Leave the connection idle; a connection that cannot do even that is closed, so that it is never used again."""
+    if conn.closed or conn.info.transaction_status is TransactionStatus.IDLE:
+        return
+    try:
+        conn.execute("ROLLBACK")
+    except psycopg.Error:
+        conn.close()
+
+
+def _finish(steps: Steps[T], results: list[Result]) -> T:
+    try:
+        steps.send(results)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    raise RuntimeError("an operation went on after its last batch")
+
+
+async def arun(conn: psycopg.AsyncConnection[Any], flow: Flow[T]) -> T:
+    """Run a flow on an async connection. Same contract as `run`."""
+    try:
+        operation = next(flow)
+        while True:
+            try:
+                outcome = await _arun_operation(conn, operation)
+            except psycopg.Error as ex:
+                operation = flow.throw(ex)
+            else:
+                operation = flow.send(outcome)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+async def _arun_operation(conn: psycopg.AsyncConnection[Any], operation: Operation[T]) -> T:
+    if callers_transaction(conn):
+        return await _arun_inside(conn, operation.steps())
+    backoff = _Backoff()
+    while True:
+        try:
+            return await _arun_own(conn, operation)
+        except RETRIED:
+            wait_s = backoff.next_wait_s()
+            if wait_s is None:
+                raise
+            await asyncio.sleep(wait_s)
+
+
+async def _arun_inside(conn: psycopg.AsyncConnection[Any], steps: Steps[T]) -> T:
+    try:
+        batch = next(steps)
+        while True:
+            results = [await aresult_of(await conn.execute(q.text, q.params), conn) for q in batch.queries]
+            batch = steps.send(results)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+async def _arun_own(conn: psycopg.AsyncConnection[Any], operation: Operation[T]) -> T:
+    steps = operation.steps()
+    limits = operation.limits()
+    try:
+        async with conn.pipeline():
+            await conn.execute(BEGIN)
+            await conn.execute(limits.text, limits.params)
+            batch = next(steps)
+            while True:
+                cursors = [await conn.execute(q.text, q.params) for q in batch.queries]
+                if batch.last:
+                    await conn.execute("COMMIT")
+                    break
+                batch = steps.send([await aresult_of(cur, conn) for cur in cursors])
+        results = [await aresult_of(cur, conn) for cur in cursors]
+    except BaseException:
+        steps.close()
+        await _arollback(conn)
+        raise
+    return _finish(steps, results)
+
+
+async def _arollback(conn: psycopg.AsyncConnection[Any]) -> None:
+    if conn.closed or conn.info.transaction_status is TransactionStatus.IDLE:
+        return
+    try:
+        await conn.execute("ROLLBACK")
+    except psycopg.Error:
+        await conn.close()

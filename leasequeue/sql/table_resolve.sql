@@ -1,0 +1,14 @@
+-- Finds the queue's table once, by exact schema and name; no search_path, no case folding, no cut at 63 bytes.
+-- Also tells apart "no such schema", "no USAGE on the schema" and "no such table", which PostgreSQL reports alike or misleadingly.
+SELECT n.oid IS NOT NULL                                              AS schema_exists,
+       coalesce(has_schema_privilege(n.oid, 'USAGE'), false)          AS schema_usable,
+       c.oid                                                          AS oid,
+       c.relkind::text                                                AS kind,
+       coalesce(has_table_privilege(c.oid, 'SELECT'), false)          AS readable,
+       coalesce((SELECT jsonb_object_agg(a.attname, format_type(a.atttypid, a.atttypmod))
+                   FROM pg_catalog.pg_attribute a
+                  WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '{}')
+                                                                      AS columns
+  FROM (SELECT %(schema)s::text AS schema, %(name)s::text AS name) AS wanted
+  LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = wanted.schema
+  LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
