@@ -1,0 +1,38 @@
+-- Leases up to n due rows to one worker, in the order priority DESC, created_at, id.
+-- Forbids: two workers holding one row (row locks, SKIP LOCKED, state rechecked under the lock); more than n rows (the inner SELECT
+-- runs once, as an array: in the form `IN (… LIMIT)` a nested loop may run it again per row and lock the whole table); a lease that is
+-- short at birth (clock_timestamp(), not the transaction's start).
+-- The rows are searched in segments of the claim order, so that a process resumes where its last claim ended instead of walking over
+-- dead index entries again. Segments are disjoint and in claim order; without a mark there is one, the whole range.
+-- Honours the cordon that claim_admission.sql locked; max_inflight, where given, is exact under the lock of claim_ceiling.sql.
+UPDATE {table} AS t
+   SET state = 'ASSIGNED',
+       leased_by = %(worker_id)s,
+       leased_at = clock_timestamp(),
+       lease_expires_at = clock_timestamp() + %(lease_ms)s::int * interval '1 millisecond',
+       lease_token = gen_random_uuid(),
+       attempt = t.attempt + 1
+ WHERE t.id = ANY (ARRAY(
+        SELECT picked.id
+          FROM unnest(%(after_neg)s::int[], %(after_at)s::timestamptz[], %(after_id)s::{id_type}[], %(upto_neg)s::int[])
+                 AS segment (after_neg, after_at, after_id, upto_neg)
+         CROSS JOIN LATERAL (
+                SELECT c.id
+                  FROM {table} AS c
+                 WHERE c.state = 'PENDING'{unlaned}
+                   AND (-c.priority, c.created_at, c.id) > (segment.after_neg, segment.after_at, segment.after_id)
+                   AND -c.priority <= segment.upto_neg
+                   AND c.run_at <= clock_timestamp()
+                 ORDER BY -c.priority, c.created_at, c.id
+                 LIMIT %(n)s::int
+                   FOR UPDATE SKIP LOCKED) AS picked
+         WHERE NOT %(registered)s::boolean
+            OR EXISTS (SELECT 1
+                         FROM leasequeue.worker AS w
+                        WHERE w.queue = %(queue)s AND w.worker_id = %(worker_id)s
+                          AND (w.cordoned_until IS NULL OR w.cordoned_until <= clock_timestamp()))
+         LIMIT CASE WHEN %(max_inflight)s::int IS NULL THEN %(n)s::bigint
+                    ELSE least(%(n)s::bigint, greatest(0, %(max_inflight)s::int - (
+                           SELECT count(*) FROM {table} AS a WHERE a.state = 'ASSIGNED')))
+               END))
+RETURNING t.*
