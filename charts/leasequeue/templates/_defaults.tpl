@@ -1,0 +1,165 @@
+{{- /* Made from values.yaml by `python -m devtools.sync`: edit that file. */ -}}
+{{- define "leasequeue.defaults" -}}
+nameOverride: ''
+fullnameOverride: ''
+namespaceOverride: ''
+commonLabels: {}
+commonAnnotations: {}
+crds:
+  enabled: true
+  keep: true
+image:
+  repository: leasequeue/operator
+  tag: ''
+  digest: ''
+  pullPolicy: IfNotPresent
+imagePullSecrets: []
+worker:
+  image:
+    repository: leasequeue/worker
+    tag: ''
+    digest: ''
+reclaimer:
+  image:
+    repository: leasequeue/reclaimer
+    tag: ''
+    digest: ''
+watchNamespaces: []
+logLevel: info
+httpPort: 8080
+extraEnv: []
+podAnnotations: {}
+podLabels: {}
+resources:
+  requests:
+    cpu: 50m
+    memory: 128Mi
+  limits:
+    memory: 512Mi
+podSecurityContext:
+  runAsNonRoot: true
+  seccompProfile:
+    type: RuntimeDefault
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop:
+    - ALL
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: http
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: http
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 3
+terminationGracePeriodSeconds: 30
+priorityClassName: ''
+nodeSelector: {}
+tolerations: []
+affinity: {}
+extraVolumes: []
+extraVolumeMounts: []
+serviceAccount:
+  create: true
+  name: ''
+  annotations: {}
+rbac:
+  create: true
+  aggregateClusterRoles: true
+networkPolicy:
+  enabled: false
+  ingressFrom: []
+  egress: []
+metrics:
+  service:
+    enabled: true
+    annotations: {}
+  serviceMonitor:
+    enabled: false
+    labels: {}
+    interval: 15s
+    scrapeTimeout: 10s
+    relabelings: []
+    metricRelabelings: []
+  podMonitor:
+    enabled: false
+    labels: {}
+    interval: 15s
+    scrapeTimeout: 10s
+    relabelings: []
+    metricRelabelings: []
+prometheusRule:
+  enabled: false
+  namespace: ''
+  labels: {}
+  alertLabels: {}
+  runbookBaseUrl: https://leasequeue.dev/runbooks
+  operatorSelector: ''
+  alerts:
+    InflightHigh:
+      enabled: true
+      for: 5m
+      severity: warning
+    InflightCritical:
+      enabled: true
+      for: 2m
+      severity: critical
+    InflightExceeded:
+      enabled: true
+      for: 1m
+      severity: critical
+    AtCeiling:
+      enabled: true
+      for: 5m
+      severity: warning
+    ReclaimerOverdue:
+      enabled: true
+      for: 2m
+      severity: critical
+    LeasesNotReclaimed:
+      enabled: true
+      for: 12m
+      severity: critical
+    OldestItemTooOld:
+      enabled: true
+      for: 2m
+      severity: warning
+    LockContention:
+      enabled: true
+      for: 10m
+      severity: warning
+    RepairGrowing:
+      enabled: true
+      for: 5m
+      severity: warning
+    LaneBlocked:
+      enabled: true
+      for: 10m
+      severity: warning
+    NoReadyWorkers:
+      enabled: true
+      for: 5m
+      severity: critical
+    DatabaseUnreachable:
+      enabled: true
+      for: 2m
+      severity: critical
+    MetricsStale:
+      enabled: true
+      for: 5m
+      severity: warning
+    OperatorDown:
+      enabled: true
+      for: 5m
+      severity: critical
+testTimeoutSeconds: 60
+extraObjects: []
+{{- end -}}
