@@ -211,5 +211,3 @@ def is_pooled(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> b
     LISTEN nor server-side prepared statements can be relied on.
     """
     return conn.prepare_threshold is None
-
-

@@ -45,8 +45,7 @@ class NotAdopted(LeaseQueueError):
     def __init__(self, table: str, missing: list[str]) -> None:
         self.table, self.missing = table, missing
         super().__init__(
-            f"table {table} is not ready as a lease queue: {'; '.join(missing)}. "
-            f"Run: leasequeue schema adopt --table {table}"
+            f"table {table} is not ready as a lease queue: {'; '.join(missing)}. Run: leasequeue schema adopt --table {table}"
         )
 
 

@@ -76,9 +76,7 @@ class _ResultEncoder(json.JSONEncoder):
             return float.__repr__(value)
 
         make = json.encoder._make_iterencode  # type: ignore[attr-defined]
-        return make(
-            {}, self.default, json.encoder.encode_basestring_ascii, None, floatstr, ":", ",", False, False, False
-        )(o, 0)
+        return make({}, self.default, json.encoder.encode_basestring_ascii, None, floatstr, ":", ",", False, False, False)(o, 0)
 
     def default(self, o: Any) -> Any:
         text = as_text(o)

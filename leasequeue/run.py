@@ -64,12 +64,14 @@ class Operation(Generic[T]):
         durable: commit waits for the disk. False only for plain claims and renewals, whose loss the fence makes harmless.
         statement_timeout_ms: server-side bound on each statement.
         lock_timeout_ms: server-side bound on each wait for a lock.
+        free_plans: leave the planner its choice (needed where a BRIN index is read).
     """
 
     steps: Callable[[], Steps[T]]
     durable: bool = True
     statement_timeout_ms: int = STATEMENT_TIMEOUT_MS
     lock_timeout_ms: int = LOCK_TIMEOUT_MS
+    free_plans: bool = False
 
     def limits(self) -> Query:
         """The statement that opens the transaction."""
@@ -79,6 +81,7 @@ class Operation(Generic[T]):
                 "lock_timeout": f"{self.lock_timeout_ms}ms",
                 "statement_timeout": f"{self.statement_timeout_ms}ms",
                 "synchronous_commit": "on" if self.durable else "off",
+                "free_plans": "on" if self.free_plans else "off",
             },
         )
 
@@ -114,7 +117,7 @@ class _Backoff:
         if self.left == 0:
             return None
         self.left -= 1
-        return self.rng.uniform(0.005, 0.04) * 2 ** (ATTEMPTS - 1 - self.left)
+        return self.rng.uniform(0.005, 0.04) * 2.0 ** (ATTEMPTS - 1 - self.left)
 
 
 def run(conn: psycopg.Connection[Any], flow: Flow[T]) -> T:
@@ -123,12 +126,15 @@ def run(conn: psycopg.Connection[Any], flow: Flow[T]) -> T:
     Raises:
         psycopg.Error: the last error of an operation, after the bounded retries of `RETRIED`.
     """
+    inside = callers_transaction(conn)
     try:
         operation = next(flow)
         while True:
             try:
                 outcome = _run_operation(conn, operation)
             except psycopg.Error as ex:
+                if inside:  # the caller's transaction is aborted: nothing more can be tried in it
+                    raise
                 operation = flow.throw(ex)
             else:
                 operation = flow.send(outcome)
@@ -205,12 +211,15 @@ def _finish(steps: Steps[T], results: list[Result]) -> T:
 
 async def arun(conn: psycopg.AsyncConnection[Any], flow: Flow[T]) -> T:
     """Run a flow on an async connection. Same contract as `run`."""
+    inside = callers_transaction(conn)
     try:
         operation = next(flow)
         while True:
             try:
                 outcome = await _arun_operation(conn, operation)
             except psycopg.Error as ex:
+                if inside:  # the caller's transaction is aborted: nothing more can be tried in it
+                    raise
                 operation = flow.throw(ex)
             else:
                 operation = flow.send(outcome)

@@ -136,7 +136,9 @@ def resolved(schema: str, name: str, found: Mapping[str, Any]) -> Table:
     if not found["schema_exists"]:
         raise TableMissing(label, f"the schema {schema!r} does not exist")
     if not found["schema_usable"]:
-        raise TableMissing(label, f"permission denied for schema {schema!r}; run: GRANT USAGE ON SCHEMA {quoted(schema)} TO the role")
+        raise TableMissing(
+            label, f"permission denied for schema {schema!r}; run: GRANT USAGE ON SCHEMA {quoted(schema)} TO the role"
+        )
     if found["oid"] is None:
         raise TableMissing(label, "does not exist in that schema; names are case-sensitive here, as stored in the catalog")
     if found["kind"] in KINDS:

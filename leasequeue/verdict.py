@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-class Verdict(Exception):  # noqa: N818  (returned as often as raised; "Error" would be wrong)
+class Verdict(Exception):
     """Base of all verdicts: a handler returns one, or raises it from any depth."""
 
 

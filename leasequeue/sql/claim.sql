@@ -19,7 +19,7 @@ UPDATE {table} AS t
          CROSS JOIN LATERAL (
                 SELECT c.id
                   FROM {table} AS c
-                 WHERE c.state = 'PENDING'{unlaned}
+                 WHERE c.state = 'PENDING'
                    AND (-c.priority, c.created_at, c.id) > (segment.after_neg, segment.after_at, segment.after_id)
                    AND -c.priority <= segment.upto_neg
                    AND c.run_at <= clock_timestamp()

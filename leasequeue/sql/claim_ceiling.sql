@@ -1,3 +1,3 @@
 -- Makes claims under max_inflight = Enforce take turns. A statement of its own, before the claim: the claim's snapshot must be
--- taken after the lock is held, otherwise it counts without the rows that the previous holder just committed.
-SELECT pg_advisory_xact_lock(%(lock_class)s::int, %(queue)s::bigint::int)::text AS locked
+-- taken after the lock is held, otherwise it counts without the rows that the previous holder just committed (50 became 190).
+SELECT pg_advisory_xact_lock(%(ceiling_key)s::bigint)::text AS locked

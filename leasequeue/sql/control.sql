@@ -1,8 +1,10 @@
 -- The control schema: what LeaseQueue keeps beside the users' tables. Idempotent; run under the advisory lock of the schema commands.
 -- Every row carries its queue as the table's oid; nothing here is written once per claim (a row updated per claim decays under a pinned xmin).
 CREATE SCHEMA IF NOT EXISTS leasequeue;
+-- One row a queue, written as the last step of create and adopt; queue 0 is the control schema itself.
 CREATE TABLE IF NOT EXISTS leasequeue.schema_version (
-    version     int PRIMARY KEY,
+    queue       oid NOT NULL DEFAULT 0 PRIMARY KEY,
+    version     int NOT NULL,
     applied_at  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE TABLE IF NOT EXISTS leasequeue.worker (

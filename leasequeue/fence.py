@@ -1,0 +1,265 @@
+"""Writes about a lease that is held: renew, resolve, retry, fail, repair, release. Each is fenced by owner and token.
+
+On a connection of our own a lost lease is an answer (`LOST`), not an error. Inside the caller's transaction anything but the wanted
+outcome raises `LeaseNotHeld`, so that the caller's effects roll back with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.sql import Identifier
+
+from leasequeue import jsonio
+from leasequeue.config import LeaseConfig
+from leasequeue.errors import BadInput, LeaseNotHeld
+from leasequeue.item import Lease
+from leasequeue.rows import Result
+from leasequeue.run import Flow, Operation, Query, callers_transaction, one
+from leasequeue.states import Outcome, State
+from leasequeue.table import LEASE_COLUMNS, Table
+
+MAX_ERROR_CHARS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One item to complete.
+
+    Args:
+        lease: the lease on it.
+        result: any JSON value with exact Decimals; stored in `result`.
+        columns: the user's own columns to set in the same statement.
+    """
+
+    lease: Lease
+    result: Any = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One lease to end without completion.
+
+    Args:
+        lease: the lease.
+        verb: RETRY, FAIL, REPAIR or RELEASE.
+        delay_s: seconds until the item is due again, ≥ 0 (RETRY and RELEASE).
+        error: why, for `last_error`.
+    """
+
+    lease: Lease
+    verb: str
+    delay_s: float = 0.0
+    error: str | None = None
+
+
+def clean_error(text: str) -> str:
+    """Text that a PostgreSQL text column takes: no NUL, bounded length."""
+    return text.replace("\0", "\\0")[:MAX_ERROR_CHARS]
+
+
+def one_worker(leases: Iterable[Lease]) -> str:
+    """The worker that all leases belong to.
+
+    Raises:
+        BadInput: leases of several workers in one call.
+    """
+    workers = {lease.worker_id for lease in leases}
+    if len(workers) != 1:
+        raise BadInput("leases", sorted(workers), "all leases of one call must belong to one worker")
+    return workers.pop()
+
+
+def _arrays(leases: Sequence[Lease]) -> dict[str, Any]:
+    return {
+        "worker_id": one_worker(leases),
+        "ids": [lease.id for lease in leases],
+        "tokens": [lease.token for lease in leases],
+    }
+
+
+def status_query(table: Table, leases: Sequence[Lease]) -> Query:
+    """Query that says which of the leases still stand, and which were completed by their holder."""
+    return Query(table.sql("lease_status"), _arrays(leases))
+
+
+# --- renew ---------------------------------------------------------------------------------------------------------------
+
+
+def renew_flow(table: Table, leases: Sequence[Lease], *, config: LeaseConfig) -> Flow[dict[Any, Outcome]]:
+    """Flow behind `renew`."""
+    if not leases:
+        return {}
+    query = Query(table.sql("renew"), {**_arrays(leases), "lease_ms": config.lock_timeout_ms})
+    renewed: Result = yield Operation(lambda: one(query), durable=False)
+    outcomes = dict.fromkeys(renewed.column("id"), Outcome.RENEWED)
+    yield from _judge_missing(table, leases, outcomes, standing=Outcome.BUSY)
+    return outcomes
+
+
+def _judge_missing(
+    table: Table, leases: Sequence[Lease], outcomes: dict[Any, Outcome], *, standing: Outcome = Outcome.LOST
+) -> Flow[None]:
+    """Add the outcome of every lease that the write did not change, by a statement with a fresh snapshot.
+
+    Args:
+        table: the queue.
+        leases: all leases of the write.
+        outcomes: what is known so far, by item id; completed in place.
+        standing: outcome of a lease that is still held after all.
+    """
+    missing = [lease for lease in leases if lease.id not in outcomes]
+    if not missing:
+        return
+    status: Result = yield Operation(lambda: one(status_query(table, missing)))
+    found = dict(status.rows)
+    for lease in missing:
+        state = found.get(lease.id)
+        if state == State.RESOLVED:
+            outcomes[lease.id] = Outcome.ALREADY_RESOLVED
+        else:
+            outcomes[lease.id] = standing if state == State.ASSIGNED else Outcome.LOST
+
+
+# --- resolve -------------------------------------------------------------------------------------------------------------
+
+
+def resolve_flow(table: Table, completions: Sequence[Completion]) -> Flow[dict[Any, Outcome]]:
+    """Flow behind `resolve`: batches by the set of user columns; a batch that one row's data breaks is halved until that row is
+    alone, and that row goes to REPAIR with the server's message."""
+    outcomes: dict[Any, Outcome] = {}
+    for columns, group in _by_columns(table, completions).items():
+        outcomes |= yield from _resolve_group(table, columns, group)
+    return outcomes
+
+
+def _by_columns(table: Table, completions: Sequence[Completion]) -> dict[tuple[str, ...], list[Completion]]:
+    groups: dict[tuple[str, ...], list[Completion]] = {}
+    for completion in completions:
+        names = tuple(sorted(completion.columns))
+        for name in names:
+            if name in LEASE_COLUMNS:
+                raise BadInput("columns", name, "is a lease column; a handler may set the table's own columns only")
+            if not table.has(name):
+                raise BadInput("columns", name, f"is no column of {table.label}; it has: {', '.join(table.columns)}")
+        groups.setdefault(names, []).append(completion)
+    return groups
+
+
+def _resolve_group(table: Table, columns: tuple[str, ...], group: list[Completion]) -> Flow[dict[Any, Outcome]]:
+    leases = [c.lease for c in group]
+    query = _resolve_query(table, columns, group, leases)
+    try:
+        done: Result = yield Operation(lambda: one(query))
+    except (errors.DataError, errors.IntegrityError) as ex:
+        if ex.sqlstate is None:
+            raise
+        if len(group) > 1:
+            middle = len(group) // 2
+            halves = yield from _resolve_group(table, columns, group[:middle])
+            return halves | (yield from _resolve_group(table, columns, group[middle:]))
+        error = f"result refused by the database: {ex.diag.message_primary} ({ex.sqlstate})"
+        return (yield from settle_flow(table, [Settlement(leases[0], "REPAIR", error=error)]))
+    outcomes = dict.fromkeys(done.column("id"), Outcome.RESOLVED)
+    yield from _judge_missing(table, leases, outcomes)
+    return outcomes
+
+
+def _resolve_query(table: Table, columns: tuple[str, ...], group: list[Completion], leases: list[Lease]) -> Query:
+    results = [None if c.result is None else jsonio.dumps_result(c.result) for c in group]
+    params = {**_arrays(leases), "results": results}
+    if not columns:
+        return Query(table.sql("resolve"), params)
+    names = [Identifier(name).as_string(None).replace("%", "%%") for name in columns]
+    assignments = ", ".join(f"{name} = given.{name}" for name in names)
+    params["columns"] = [jsonio.dumps_result(dict(c.columns)) for c in group]
+    return Query(table.sql("resolve_columns", assignments=assignments), params)
+
+
+# --- retry, fail, repair, release ----------------------------------------------------------------------------------------
+
+WROTE = {
+    "RETRY": {State.FAILED: Outcome.FAILED, State.PENDING: Outcome.RETRIED, State.SCHEDULED: Outcome.RETRIED},
+    "FAIL": {State.FAILED: Outcome.FAILED},
+    "REPAIR": {State.REPAIR: Outcome.REPAIR},
+    "RELEASE": {State.PENDING: Outcome.RELEASED, State.SCHEDULED: Outcome.RELEASED},
+}
+
+
+def settle_flow(
+    table: Table, settlements: Sequence[Settlement], *, config: LeaseConfig | None = None
+) -> Flow[dict[Any, Outcome]]:
+    """Flow behind `retry`, `fail`, `repair` and `release`, for any mixture of them in one statement."""
+    if not settlements:
+        return {}
+    for settlement in settlements:
+        if not 0 <= settlement.delay_s <= 366 * 86_400:
+            raise BadInput("after_s", settlement.delay_s, "must be between 0 and 31622400 seconds (a year)")
+    settled: Result = yield Operation(lambda: one(_settle_query(table, settlements, config or LeaseConfig())))
+    verbs = {s.lease.id: s.verb for s in settlements}
+    outcomes = {item_id: WROTE[verbs[item_id]][State(state)] for item_id, state in settled.rows}
+    yield from _judge_missing(table, [s.lease for s in settlements], outcomes)
+    return outcomes
+
+
+def _settle_query(table: Table, settlements: Sequence[Settlement], config: LeaseConfig) -> Query:
+    params = {
+        **_arrays([s.lease for s in settlements]),
+        "verbs": [s.verb for s in settlements],
+        "delays": [float(s.delay_s) for s in settlements],
+        "errors": [None if s.error is None else clean_error(s.error) for s in settlements],
+        "max_attempts": config.max_attempts,
+    }
+    return Query(table.sql("settle"), params)
+
+
+# --- after a lost reply --------------------------------------------------------------------------------------------------
+
+
+def release_unheld_flow(table: Table, *, worker_id: str, held_tokens: Sequence[Any]) -> Flow[int]:
+    """Flow behind `release_unheld`."""
+    query = Query(table.sql("release_unheld"), {"worker_id": worker_id, "held": list(held_tokens)})
+    released: Result = yield Operation(lambda: one(query))
+    return len(released.rows)
+
+
+def lease_outcome_flow(table: Table, lease: Lease) -> Flow[Outcome | None]:
+    """Flow behind `lease_outcome`: RESOLVED (the commit happened), None (it did not, the lease stands), LOST."""
+    query = Query(table.sql("lease_outcome"), {"id": lease.id, "token": lease.token, "worker_id": lease.worker_id})
+
+    found: Result = yield Operation(lambda: one(query), lock_timeout_ms=5_000)
+    if found.scalar == State.RESOLVED:
+        return Outcome.RESOLVED
+    return None if found.scalar == State.ASSIGNED else Outcome.LOST
+
+
+def set_result_query(table: Table, lease: Lease, result: Any) -> Query:
+    """Query that stores a result inside the transaction that has resolved the item."""
+    return Query(
+        table.sql("set_result"),
+        {"id": lease.id, "token": lease.token, "worker_id": lease.worker_id, "result": jsonio.dumps_result(result)},
+    )
+
+
+def is_data_error(error: BaseException) -> bool:
+    """True for an error that one row's data caused (SQLSTATE classes 22 and 23)."""
+    return isinstance(error, psycopg.Error) and (error.sqlstate or "")[:2] in ("22", "23")
+
+
+def wanted(
+    conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], outcomes: dict[Any, Outcome], good: Sequence[Outcome]
+) -> dict[Any, Outcome]:
+    """Return `outcomes`; inside the caller's transaction only if every one is among `good`.
+
+    Raises:
+        LeaseNotHeld: inside the caller's transaction, with the outcomes that are not.
+    """
+    bad = {item_id: outcome for item_id, outcome in outcomes.items() if outcome not in good}
+    if bad and callers_transaction(conn):
+        raise LeaseNotHeld(bad)
+    return outcomes

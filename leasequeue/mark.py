@@ -1,0 +1,89 @@
+"""Where a process's last claims ended, per priority, so that the next one need not walk over what is done.
+
+Dead index entries stay at the head of the claim index until vacuum removes them, and under an old snapshot it may not: then each
+claim from the head walks over all of them. A mark lets the search start behind the last row leased. Rows *before* the mark exist
+all the same (reclaimed, released, committed late, skipped while locked), so the mark is rewound at least once a second and whenever
+a claim comes back short.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from leasequeue.item import Item
+
+LOWEST, HIGHEST = -(2**31), 2**31 - 1  # of -priority; a CHECK keeps priority above −2³¹
+START = datetime.min.replace(tzinfo=UTC)
+END = datetime.max.replace(tzinfo=UTC)
+MAX_PRIORITIES = 32
+REWIND_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Disjoint ranges of the claim order, in order, as parallel arrays: after (neg, at, id), up to and including upto_neg."""
+
+    after_neg: list[int]
+    after_at: list[datetime]
+    after_id: list[Any]
+    upto_neg: list[int]
+
+
+WHOLE = Segments([LOWEST], [START], [None], [HIGHEST])
+
+
+@dataclass
+class ClaimMark:
+    """Keyset mark of one process; not shared between threads.
+
+    Args:
+        clock: monotonic seconds, for tests.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _marks: dict[int, tuple[datetime, Any]] = field(default_factory=dict)
+    _rewound_at: float = float("-inf")
+    rewinds: int = 0
+
+    def segments(self) -> Segments:
+        """The ranges to search now; rewinds first when the last rewind is a second ago."""
+        if self.clock() - self._rewound_at >= REWIND_S:
+            self.rewind()
+        if not self._marks:
+            return WHOLE
+        after: list[tuple[int, datetime, Any, int]] = []
+        low: tuple[int, datetime] = (LOWEST, START)
+        for neg in sorted(self._marks):
+            at, item_id = self._marks[neg]
+            if low[0] < neg - 1 or low[0] == LOWEST:
+                after.append((low[0], low[1], None, neg - 1))
+            after.append((neg, at, item_id, neg))
+            low = (neg, END)
+        after.append((low[0], low[1], None, HIGHEST))
+        return Segments([a[0] for a in after], [a[1] for a in after], [a[2] for a in after], [a[3] for a in after])
+
+    def advance(self, items: Sequence[Item], wanted: int) -> None:
+        """Take note of what a claim returned.
+
+        Args:
+            items: leased items in claim order.
+            wanted: how many were asked for; fewer means that rows before the mark may be all there is left.
+        """
+        if len(items) < wanted:
+            self.rewind()
+            return
+        for item in items:
+            if START < item.created_at < END:
+                self._marks[-item.priority] = (item.created_at, item.id)
+        if len(self._marks) > MAX_PRIORITIES:
+            self.rewind()
+
+    def rewind(self) -> None:
+        """Search from the head again."""
+        self._marks.clear()
+        self._rewound_at = self.clock()
+        self.rewinds += 1

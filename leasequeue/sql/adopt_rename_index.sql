@@ -1,0 +1,2 @@
+-- Gives a rebuilt index its final name.
+ALTER INDEX {index} RENAME TO {name}
