@@ -1,0 +1,34 @@
+# LeaseQueue. Both main commands set up all they need; caches live outside the checkout (LEASEQUEUE_CACHE, default ~/.cache/leasequeue).
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint unit postgres operator chart cluster mutants lock fmt generate venv
+RUN := venv=$$(scripts/bootstrap.sh) && PATH="$$venv/bin:$$PATH"
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t12
+
+demo: ## the main job on a real Kubernetes, from nothing to a checked summary
+	@$(RUN) python -m demo
+
+test: ## every test: lint, types, unit, postgres, operator, chart, cluster; ends with a table
+	@$(RUN) python -m devtools.testrun
+
+lint unit postgres operator chart cluster: ## one layer of the tests
+	@$(RUN) python -m devtools.testrun $@
+
+mutants: ## take each guarantee out of a copy of the engine and see its test go red
+	@$(RUN) python -m devtools.mutants
+
+fmt: ## format the Python sources
+	@$(RUN) ruff format . && ruff check --fix .
+
+lock: ## resolve the dependencies again into requirements/*.lock (hashes, no addresses)
+	@$(RUN) && for extra in worker reclaimer operator dev; do \
+	  uv pip compile -q pyproject.toml --extra $$extra --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	    --upgrade -o requirements/$$extra.lock; done
+
+generate: ## rewrite what is derived: the chart's CRD copy and README, deploy/
+	@$(RUN) python -m devtools.sync
+
+venv: ## print the directory of the Python environment
+	@scripts/bootstrap.sh
