@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from devcluster import enter, external, lifecycle, state
+from devcluster import enter, external, images, imagespec, lifecycle, state
 from devcluster.errors import DevClusterError
 from devcluster.keeper import read_processes
 from devcluster.paths import DEFAULT_NAME, ClusterPaths, cluster_paths
@@ -64,9 +64,7 @@ def build() -> None:
 
 @main.command()
 @name_option
-@click.option(
-    "--with-parent", type=click.IntRange(min=2), metavar="PID", help="End the cluster when this process ends."
-)
+@click.option("--with-parent", type=click.IntRange(min=2), metavar="PID", help="End the cluster when this process ends.")
 def up(paths: ClusterPaths, with_parent: int | None) -> None:
     """Start the cluster and wait until it takes pods; on a healthy one, return at once."""
     if external.kubeconfig():
@@ -151,10 +149,31 @@ def load(paths: ClusterPaths, archives: tuple[Path, ...]) -> None:
         return
     _init_pid(paths)
     for archive in archives:
-        result = enter.capture(paths, ["ctr", "images", "import", str(archive.absolute())], timeout=600)
-        if result.returncode != 0:
-            raise DevClusterError(f"importing {archive} failed: {result.stderr.strip()[-1000:]}")
+        images.import_archive(paths, archive)
         _say(f"loaded {archive}")
+
+
+@main.command("images")
+@name_option
+@click.argument("names", nargs=-1)
+@click.option("--no-load", is_flag=True, help="Build only; do not give the images to a cluster.")
+@click.option("--json", "as_json", is_flag=True, help="Print the names of the images as one JSON object.")
+def build_images(paths: ClusterPaths, names: tuple[str, ...], no_load: bool, as_json: bool) -> None:
+    """Build the project's images (operator, worker, reclaimer, postgres) where they changed, and load them.
+
+    Each gets the tag "dev" and a tag made of its content.
+    """
+    if not no_load and not external.kubeconfig():
+        _init_pid(paths)
+    lifecycle.check_machine()
+    built = images.build(imagespec.select(names), _say)
+    if not no_load:
+        images.load(paths, built, _say)
+    if as_json:
+        click.echo(json.dumps({image.spec.repository: f"{image.spec.repository}:{image.key}" for image in built}))
+    else:
+        for image in built:
+            click.echo(f"{image.spec.repository}:{image.key}")
 
 
 @main.command()

@@ -63,9 +63,7 @@ def kubeconfig(folder: Path, user: str, server: str = "https://127.0.0.1:6443") 
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [
-                {"name": "devcluster", "cluster": {"server": server, "certificate-authority-data": data("ca.crt")}}
-            ],
+            "clusters": [{"name": "devcluster", "cluster": {"server": server, "certificate-authority-data": data("ca.crt")}}],
             "users": [
                 {
                     "name": user,

@@ -65,6 +65,4 @@ def sweep(paths: ClusterPaths) -> None:
     with contextlib.suppress(OSError):
         paths.data.parent.rmdir()
     if left:
-        raise DevClusterError(
-            f"could not remove {', '.join(left)}: see who uses it with 'fuser -vm', then run down again"
-        )
+        raise DevClusterError(f"could not remove {', '.join(left)}: see who uses it with 'fuser -vm', then run down again")
