@@ -34,9 +34,7 @@ def items(published: Dataset) -> list[ReviewItem]:
 
 
 def orders(*lines: tuple[int, int, str]) -> list[Order]:
-    return [
-        Order(7, date(1997, month, day), Decimal(amount), f"{month}/{day} {amount}") for month, day, amount in lines
-    ]
+    return [Order(7, date(1997, month, day), Decimal(amount), f"{month}/{day} {amount}") for month, day, amount in lines]
 
 
 def statement(repeats: int, mean: str) -> Statement:
@@ -97,9 +95,7 @@ def test_deriving_twice_gives_the_same_lines(published: Dataset, items: list[Rev
     ],
 )
 def test_a_variance_is_ledger_less_statement(repeats: int, mean: str, variance: str, decision: str) -> None:
-    item = reconcile(
-        orders((2, 3, "99.99"), (2, 3, "1.00"), (3, 1, "10.00"), (9, 2, "20.00")), statement(repeats, mean)
-    )
+    item = reconcile(orders((2, 3, "99.99"), (2, 3, "1.00"), (3, 1, "10.00"), (9, 2, "20.00")), statement(repeats, mean))
     assert (item.variance_amount, item.match_decision) == (Decimal(variance), decision)
     assert item.ledger_entity == "CDNOW-1997-W06"
 
@@ -150,8 +146,7 @@ ITEMS = [
     ReviewItem("k3", "B", Decimal("-3.00"), "PARTIAL", "02"),
 ]
 STORED = [
-    StoredItem(f"id{n}", i.idempotency_key, i.ledger_entity, i.variance_amount, "RESOLVED", 1)
-    for n, i in enumerate(ITEMS)
+    StoredItem(f"id{n}", i.idempotency_key, i.ledger_entity, i.variance_amount, "RESOLVED", 1) for n, i in enumerate(ITEMS)
 ]
 POSTINGS = [Posting(item.id, item.entity, item.amount) for item in STORED]
 
