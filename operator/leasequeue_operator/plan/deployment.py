@@ -1,0 +1,129 @@
+"""The worker Deployment.
+
+It never carries `spec.replicas`: the number of pods belongs to the scaler alone (see `apply.py`), so that a new image,
+a restart of the operator, or a GitOps sync of the LeaseQueue cannot make it jump.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from leasequeue_operator.plan import names, pod, podtemplate
+from leasequeue_operator.plan.spec import Queue
+
+COMPONENT = "worker"
+PROGRESS_DEADLINE_S = 600
+# Time beyond the drain in which the worker hands back what still runs and exits.
+HAND_BACK_S = 15
+
+
+def build(queue: Queue, *, default_image: str, pull_secrets: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The Deployment as it should be, without replicas.
+
+    Args:
+        queue: the queue.
+        default_image: image where the spec names none.
+        pull_secrets: names of image pull Secrets to add.
+    """
+    labels = names.labels(queue.name, queue.uid, COMPONENT)
+    template = {
+        "metadata": {
+            "labels": labels,
+            "annotations": {"kubectl.kubernetes.io/default-container": podtemplate.WORKER},
+        },
+        "spec": _pod_spec(queue, default_image, pull_secrets),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": pod.metadata(queue, names.worker(queue.name), COMPONENT),
+        "spec": {
+            "selector": {"matchLabels": names.selector(queue.uid, COMPONENT)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+            "revisionHistoryLimit": 3,
+            "progressDeadlineSeconds": PROGRESS_DEADLINE_S,
+            "template": podtemplate.merge(template, queue.spec.worker.pod_template),
+        },
+    }
+
+
+def _pod_spec(queue: Queue, default_image: str, pull_secrets: tuple[str, ...]) -> dict[str, Any]:
+    spec = {
+        **pod.pod_defaults(queue),
+        "terminationGracePeriodSeconds": queue.spec.worker.termination_grace_period_seconds + HAND_BACK_S,
+        "containers": [_container(queue, default_image)],
+        "volumes": pod.volumes(queue.spec.database.secret_ref),
+    }
+    if pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in pull_secrets]
+    return spec
+
+
+def _container(queue: Queue, default_image: str) -> dict[str, Any]:
+    worker = queue.spec.worker
+    container = {
+        "name": podtemplate.WORKER,
+        "image": worker.image or default_image,
+        "imagePullPolicy": worker.image_pull_policy,
+        "command": ["leasequeue-worker"],
+        "env": pod.environment(pod.defaults(), worker.env, pod.variables(_settings(queue)), _identity()),
+        "ports": [{"name": "metrics", "containerPort": pod.HTTP_PORT, "protocol": "TCP"}],
+        "startupProbe": _probe("/healthz", periodSeconds=2, failureThreshold=60),
+        "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=6),
+        # Short: a drained worker that is about to go says so by turning not ready.
+        "readinessProbe": _probe("/readyz", periodSeconds=2, failureThreshold=1),
+        "securityContext": pod.restricted(),
+        "volumeMounts": pod.mounts(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if worker.resources:
+        container["resources"] = worker.resources
+    return container
+
+
+def _settings(queue: Queue) -> dict[str, object]:
+    worker = queue.spec.worker
+    settings: dict[str, object] = {
+        **pod.engine_settings(queue),
+        **_handler(queue),
+        "LEASEQUEUE_CONCURRENCY": worker.concurrency,
+        "LEASEQUEUE_ISOLATION": worker.isolation,
+        **pod.lanes(queue),
+        "LEASEQUEUE_GRACE_S": worker.termination_grace_period_seconds,
+        "LEASEQUEUE_HTTP_PORT": pod.HTTP_PORT,
+        "LEASEQUEUE_MAX_REPLICAS": max_replicas(queue),
+    }
+    if worker.max_runtime_seconds is not None:
+        settings["LEASEQUEUE_MAX_RUNTIME_S"] = worker.max_runtime_seconds
+    return settings
+
+
+def max_replicas(queue: Queue) -> int:
+    """Most pods that the spec can ask for, schedules included: workers bound their prefetch by it."""
+    scaling = queue.spec.scaling
+    if scaling.mode == "Manual":
+        # Not spec.replicas: each `kubectl scale` would change the template and roll the fleet.
+        return scaling.max_replicas
+    return max(scaling.max_replicas, *(s.min_replicas or 0 for s in scaling.schedules), 1)
+
+
+def _handler(queue: Queue) -> dict[str, object]:
+    worker = queue.spec.worker
+    if worker.exec_ is not None:
+        return {"LEASEQUEUE_EXEC": json.dumps(worker.exec_.command, ensure_ascii=False)}
+    if worker.http is not None:
+        return {"LEASEQUEUE_HTTP_URL": worker.http.url}
+    return {"LEASEQUEUE_HANDLER": worker.handler or ""}
+
+
+def _identity() -> list[dict[str, Any]]:
+    return [
+        pod.from_field("POD_NAME", "metadata.name"),
+        pod.from_field("POD_UID", "metadata.uid"),
+        pod.from_field("NODE", "spec.nodeName"),
+    ]
+
+
+def _probe(path: str, **times: int) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": "metrics", "scheme": "HTTP"}, "timeoutSeconds": 5, **times}

@@ -1,0 +1,67 @@
+"""The Job that adopts or creates the table, for manageSchema Adopt and Create.
+
+Its name hashes image, spec and Secret version: the same inputs make the same Job, so a failure is not repeated in a
+tight loop (the Job retries with its own back-off and goes away after its ttl, then it is made again); other inputs make
+another.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from leasequeue_operator.plan import names, pod
+from leasequeue_operator.plan.cronjob import job_template
+from leasequeue_operator.plan.spec import Queue
+
+COMPONENT = "schema"
+BACKOFF_LIMIT = 4
+ACTIVE_DEADLINE_S = 3600  # building indexes of a big table takes its time
+TTL_S = 600
+
+
+def build(
+    queue: Queue, *, image: str, pull_policy: str, secret_version: str, pull_secrets: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The schema Job as it should be.
+
+    Args:
+        queue: its manageSchema is Adopt or Create.
+        image: image with the `leasequeue` command.
+        pull_policy: when the kubelet pulls it.
+        secret_version: resourceVersion of the Secret the Job connects with.
+        pull_secrets: names of image pull Secrets to add.
+    """
+    database = queue.spec.database
+    secret = database.schema_secret_ref or database.secret_ref
+    inputs = json.dumps([image, command(queue), secret.name, secret.key, secret_version])
+    container = {
+        "name": "schema",
+        "image": image,
+        "imagePullPolicy": pull_policy,
+        "command": [pod.literal(part) for part in command(queue)],
+        "env": pod.environment(pod.defaults(), pod.variables({"LEASEQUEUE_DSN_FILE": pod.DATABASE_DIR})),
+        "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": pod.restricted(),
+        "volumeMounts": pod.mounts(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": pod.metadata(queue, names.schema_job(queue.name, inputs), COMPONENT),
+        "spec": {
+            "backoffLimit": BACKOFF_LIMIT,
+            "activeDeadlineSeconds": ACTIVE_DEADLINE_S,
+            "ttlSecondsAfterFinished": TTL_S,
+            "template": job_template(queue, COMPONENT, container, secret, pull_secrets),
+        },
+    }
+
+
+def command(queue: Queue) -> list[str]:
+    """The command line of the Job. The confirmed table counts as named explicitly."""
+    database = queue.spec.database
+    verb = "create" if database.manage_schema == "Create" else "adopt"
+    strict = ["--strict-lanes"] if queue.spec.lease.lanes.strict else []
+    return ["leasequeue", "schema", verb, "--schema", database.schema_, "--table", database.table, "--yes", *strict]
