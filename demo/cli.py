@@ -22,7 +22,7 @@ from demo.story import Story
 from demo.summary import lines, problems
 from devcluster import external
 from devcluster.errors import DevClusterError
-from devcluster.paths import DEFAULT_NAME, ClusterPaths, cluster_paths
+from devcluster.paths import ClusterPaths, cluster_paths
 from examples.review_queue.dataset import DatasetError
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +31,7 @@ INSIDE = "LEASEQUEUE_DEMO_INSIDE"
 
 @click.command()
 @click.option("--items", type=click.IntRange(200, 2357), default=2000, show_default=True, help="Review items.")
-@click.option("--name", default=DEFAULT_NAME, show_default=True, help="Name of the demo's own cluster.")
+@click.option("--name", default="demo", show_default=True, help="Name of the demo's own cluster.")
 @click.option("--down", is_flag=True, help="End the demo's own cluster afterwards; it stays up otherwise.")
 def main(items: int, name: str, down: bool) -> None:
     """Run the review queue on a real Kubernetes and check the outcome; exit code 1 if anything is not as promised.
@@ -63,8 +63,10 @@ def _outside(items: int, paths: ClusterPaths, down: bool) -> int:
         images.cluster_down(paths)
         screen.step(f"cluster {paths.name!r} is gone")
     else:
-        screen.step(f"cluster {paths.name!r} stays up: python -m devcluster exec -- kubectl get lq -n {namespace}")
-        screen.step("end it with: python -m devcluster down")
+        screen.step(
+            f"cluster {paths.name!r} stays up: python -m devcluster exec --name {paths.name} -- kubectl get lq -n {namespace}"
+        )
+        screen.step(f"end it with: python -m devcluster down --name {paths.name}")
     return code
 
 

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import AbstractContextManager
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from typing import Any, Literal, Protocol
-
-from psycopg import Connection
+from typing import Literal
 
 from leasequeue.errors import BadInput
 from leasequeue.item import Item
+from leasequeue_worker.context import Context
 
 Adjudication = Literal["AUTO_APPROVED", "WITHIN_TOLERANCE", "ESCALATED"]
 POST = """
@@ -30,21 +28,14 @@ POST = """
 """
 
 
-class Context(Protocol):
-    """What this handler uses of the worker's context."""
-
-    def transaction(self) -> AbstractContextManager[Connection[Any]]:
-        """The caller's transaction, with the completion in it."""
-
-
-def handle(item: Item, ctx: Context) -> dict[str, str]:
-    """Adjudicate `item`, post it, and return what was decided (stored as the item's result)."""
+def handle(item: Item, ctx: Context) -> None:
+    """Adjudicate `item` and post it; what was decided becomes the item's result, in the same commit."""
     amount: Decimal = item["variance_amount"]
     decision = adjudicate(item["match_decision"], amount, tolerance())
     time.sleep(handler_seconds())
     with ctx.transaction() as conn:
         conn.execute(POST, (item.id, item["ledger_entity"], amount, decision, item.leased_by, item.attempt))
-    return {"decision": decision}
+        ctx.set_result({"decision": decision})
 
 
 def adjudicate(match_decision: str, variance: Decimal, limit: Decimal) -> Adjudication:
