@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Literal
 
 from leasequeue.config import SETTINGS, LeaseConfig
@@ -131,11 +132,13 @@ class _Claim:
     def _claimed(self, results: list[Result]) -> Claimed:
         leased = results[-1]
         index = column_index(leased.names)
-        items = [Item(index, row) for row in leased.rows]
-        if len(items) > self.n:  # the statement forbids it; a planner bug must not go unseen
-            raise RuntimeError(f"claim of {self.table.label} returned {len(items)} rows for n={self.n}")
-        if len(items) > 1:
-            items.sort(key=lambda item: (-item.priority, item.created_at, item.id))
+        rows = leased.rows
+        if len(rows) > self.n:  # the statement forbids it; a planner bug must not go unseen
+            raise RuntimeError(f"claim of {self.table.label} returned {len(rows)} rows for n={self.n}")
+        # RETURNING has no order. Two stable sorts with C-level keys: created_at and id, then priority falling.
+        rows.sort(key=itemgetter(index["created_at"], index["id"]))
+        rows.sort(key=itemgetter(index["priority"]), reverse=True)
+        items = [Item(index, row) for row in rows]
         if self.mark and self.lanes is None and not self.config.strict_lanes:
             self.mark.advance(items, self.n)
         return Claimed(items, self._admission(results[0]), len(items) == self.n)

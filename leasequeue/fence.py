@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 from psycopg import errors
-from psycopg.sql import Identifier
 
 from leasequeue import jsonio
 from leasequeue.config import LeaseConfig
@@ -21,7 +20,7 @@ from leasequeue.item import Lease
 from leasequeue.rows import Result
 from leasequeue.run import Flow, Operation, Query, callers_transaction, one
 from leasequeue.states import Outcome, State
-from leasequeue.table import LEASE_COLUMNS, Table
+from leasequeue.table import LEASE_COLUMNS, Table, quoted
 
 MAX_ERROR_CHARS = 2_000
 
@@ -171,14 +170,16 @@ def _resolve_group(table: Table, columns: tuple[str, ...], group: list[Completio
 
 
 def _resolve_query(table: Table, columns: tuple[str, ...], group: list[Completion], leases: list[Lease]) -> Query:
-    results = [None if c.result is None else jsonio.dumps_result(c.result) for c in group]
-    params = {**_arrays(leases), "results": results}
-    if not columns:
+    params = _arrays(leases)
+    if not columns and all(c.result is None for c in group):
         return Query(table.sql("resolve"), params)
-    names = [Identifier(name).as_string(None).replace("%", "%%") for name in columns]
-    assignments = ", ".join(f"{name} = given.{name}" for name in names)
+    params["results"] = [None if c.result is None else jsonio.dumps_result(c.result) for c in group]
+    if not columns:
+        return Query(table.sql("resolve_results"), params)
+    names = [quoted(name) for name in columns]
     params["columns"] = [jsonio.dumps_result(dict(c.columns)) for c in group]
-    return Query(table.sql("resolve_columns", assignments=assignments), params)
+    sources = ", ".join(f"given.{name}" for name in names)
+    return Query(table.sql("resolve_columns", targets=", ".join(names), sources=sources), params)
 
 
 # --- retry, fail, repair, release ----------------------------------------------------------------------------------------

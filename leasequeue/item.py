@@ -88,6 +88,11 @@ class Item:
         attempt: int = self._row[self._index["attempt"]]
         return attempt
 
+    @property
+    def priority(self) -> int:
+        priority: int = self._row[self._index["priority"]]
+        return priority
+
     def __getattr__(self, name: str) -> Any:
         if name in LEASE_ATTRIBUTES:
             return self.get(name)
@@ -99,7 +104,7 @@ class Item:
 
 LEASE_ATTRIBUTES = frozenset(
     {
-        "state", "priority", "run_at", "lane", "created_at", "leased_at", "lease_expires_at", "crash_count", "last_error",
+        "state", "run_at", "lane", "created_at", "leased_at", "lease_expires_at", "crash_count", "last_error",
         "result", "resolved_at", "trace_id", "source_hash", "idempotency_key",
     }
 )  # fmt: skip

@@ -76,9 +76,10 @@ class ClaimMark:
         if len(items) < wanted:
             self.rewind()
             return
-        for item in items:
+        last = {item.priority: item for item in items}  # in claim order, so the last of each priority stays
+        for priority, item in last.items():
             if START < item.created_at < END:
-                self._marks[-item.priority] = (item.created_at, item.id)
+                self._marks[-priority] = (item.created_at, item.id)
         if len(self._marks) > MAX_PRIORITIES:
             self.rewind()
 
