@@ -9,19 +9,19 @@ crds:
   enabled: true
   keep: true
 image:
-  repository: leasequeue/operator
+  repository: leasequeue-operator
   tag: ''
   digest: ''
   pullPolicy: IfNotPresent
 imagePullSecrets: []
 worker:
   image:
-    repository: leasequeue/worker
+    repository: leasequeue-worker
     tag: ''
     digest: ''
 reclaimer:
   image:
-    repository: leasequeue/reclaimer
+    repository: leasequeue-reclaimer
     tag: ''
     digest: ''
 watchNamespaces: []
@@ -126,7 +126,7 @@ prometheusRule:
       severity: critical
     LeasesNotReclaimed:
       enabled: true
-      for: 12m
+      for: 2m
       severity: critical
     OldestItemTooOld:
       enabled: true

@@ -1,34 +1,51 @@
-{{/*
-What the operator may do: exactly what operator/leasequeue_operator/rights.py lists (tests/chart compares). No list or
-watch of Secrets: one is read by the name its LeaseQueue gives. No delete of anything it did not make can follow from
-these rules alone; children are deleted by their owner references and by uid.
-*/}}
+{{- /* Made from operator/leasequeue_operator/rights.py by `python -m devtools.sync`: edit that file. */ -}}
 {{- define "leasequeue.rules" -}}
-- apiGroups: [leasequeue.dev]
-  resources: [leasequeues]
-  verbs: [get, list, watch]
-- apiGroups: [leasequeue.dev]
-  resources: [leasequeues/status]
-  verbs: [get, patch]
-- apiGroups: [apps]
-  resources: [deployments]
-  verbs: [get, list, watch, create, patch, delete]
-- apiGroups: [batch]
-  resources: [cronjobs, jobs]
-  verbs: [get, list, watch, create, patch, delete]
+# To read the queues.
+- apiGroups: ["leasequeue.dev"]
+  resources: ["leasequeues"]
+  verbs: ["get", "list", "watch"]
+# To write their status.
+- apiGroups: ["leasequeue.dev"]
+  resources: ["leasequeues/status"]
+  verbs: ["patch"]
+# To make and watch the workers.
+- apiGroups: ["apps"]
+  resources: ["deployments"]
+  verbs: ["get", "list", "watch", "create", "patch"]
+# To set the number of workers.
+- apiGroups: ["apps"]
+  resources: ["deployments/scale"]
+  verbs: ["patch"]
+# To make and watch the reclaimer.
+- apiGroups: ["batch"]
+  resources: ["cronjobs"]
+  verbs: ["get", "list", "watch", "create", "patch"]
+# To make the schema Job, see runs of the reclaimer.
+- apiGroups: ["batch"]
+  resources: ["jobs"]
+  verbs: ["get", "list", "watch", "create"]
+# To say why workers do not start.
 - apiGroups: [""]
-  resources: [serviceaccounts]
-  verbs: [get, list, watch, create, patch, delete]
+  resources: ["pods"]
+  verbs: ["list", "watch"]
+# To make the pods' ServiceAccount, which has no rights.
 - apiGroups: [""]
-  resources: [pods]
-  verbs: [get, list, watch, patch]
+  resources: ["serviceaccounts"]
+  verbs: ["get", "create", "patch"]
+# To read the database connection.
 - apiGroups: [""]
-  resources: [secrets]
-  verbs: [get]
+  resources: ["secrets"]
+  verbs: ["get"]
+# To tell about transitions.
 - apiGroups: [""]
-  resources: [events]
-  verbs: [create, patch]
-- apiGroups: [monitoring.coreos.com]
-  resources: [podmonitors]
-  verbs: [get, list, watch, create, patch, delete]
+  resources: ["events"]
+  verbs: ["create"]
+# To stand down where another autoscaler acts.
+- apiGroups: ["autoscaling"]
+  resources: ["horizontalpodautoscalers"]
+  verbs: ["list"]
+# To make the PodMonitor.
+- apiGroups: ["monitoring.coreos.com"]
+  resources: ["podmonitors"]
+  verbs: ["get", "create", "patch"]
 {{- end -}}

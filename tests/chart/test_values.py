@@ -1,0 +1,140 @@
+"""values.yaml and its schema: every key is known to both, unknown keys are refused, missing ones fall back."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.support import CHART, Refusal, Render, container, kinds, nested, one, run_helm, walk
+
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+# Maps that belong to Kubernetes or to the user: their inner keys are not the chart's.
+FREE = {"resources", "podSecurityContext", "securityContext", "livenessProbe", "readinessProbe"}
+STRUCTURE = [path for path, _ in walk(VALUES) if path.split(".")[0] not in FREE or path in FREE]
+
+
+def schema_at(path: str) -> dict[str, Any]:
+    """The part of the schema for a dotted path of values.yaml."""
+    part = SCHEMA
+    for key in path.split("."):
+        part = resolved(part)["properties"][key]
+    return resolved(part)
+
+
+def resolved(part: dict[str, Any]) -> dict[str, Any]:
+    reference = part.get("$ref")
+    return SCHEMA["definitions"][reference.rpartition("/")[2]] if reference else part
+
+
+@pytest.mark.parametrize("path", STRUCTURE)
+def test_every_key_is_in_the_schema(path: str) -> None:
+    assert schema_at(path)
+
+
+def is_closed(part: dict[str, Any]) -> bool:
+    """Whether a part of the schema lists all of its keys by name."""
+    return part.get("additionalProperties") is False and "patternProperties" not in part
+
+
+def test_every_key_of_the_schema_is_in_values() -> None:
+    def paths(part: dict[str, Any], prefix: str = "") -> set[str]:
+        inner = resolved(part)["properties"] if is_closed(resolved(part)) else {}
+        return {f"{prefix}{k}" for k in inner} | {p for k, v in inner.items() for p in paths(v, f"{prefix}{k}.")}
+
+    assert paths(SCHEMA) - {path for path, _ in walk(VALUES)} == {"global"}
+
+
+@pytest.mark.parametrize("parent", ["", *(p for p in STRUCTURE if is_closed(schema_at(p)))])
+def test_an_unknown_key_is_refused(parent: str, refusal: Refusal) -> None:
+    path = f"{parent}.unknwon" if parent else "unknwon"
+    assert "'unknwon' not allowed" in refusal(nested(path, 1))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("replicaCount", 2),
+        ("image.pullPolicy", "Sometimes"),
+        ("image.tag", "two words"),
+        ("image.digest", "sha256:123"),
+        ("image.repository", "Upper/case"),
+        ("httpPort", 80),
+        ("httpPort", "8080"),
+        ("logLevel", "trace"),
+        ("watchNamespaces", "team-a"),
+        ("watchNamespaces", ["Team_A"]),
+        ("crds.enabled", "true"),
+        ("commonLabels", {"a": "no spaces here"}),
+        ("commonLabels", {"a": 1}),
+        ("fullnameOverride", "a" * 64),
+        ("fullnameOverride", "Upper"),
+        ("prometheusRule.alerts.InflightHigh.for", "5 minutes"),
+        ("prometheusRule.alerts.InflightHigh.severity", ""),
+        ("prometheusRule.alertLabels.severity", "page"),
+        ("prometheusRule.operatorSelector", '{job="x"}'),
+        ("prometheusRule.runbookBaseUrl", "runbooks"),
+        ("imagePullSecrets", [{"nmae": "x"}]),
+        ("extraEnv", [{"value": "without a name"}]),
+    ],
+)
+def test_a_bad_value_is_refused_by_its_place(path: str, value: object, refusal: Refusal) -> None:
+    message = refusal(nested(path, value))
+    assert path.split(".")[-1] in message
+    assert "schema" in message
+
+
+def test_global_is_allowed_as_in_any_dependency(render: Render) -> None:
+    assert render({"global": {"anything": 1}}) == render()
+
+
+def test_all_top_level_keys_null_give_the_defaults(render: Render) -> None:
+    assert render(dict.fromkeys(VALUES)) == render()
+
+
+def test_every_single_missing_key_gives_its_default(render: Render) -> None:
+    """As after an upgrade with --reuse-values from a chart that did not have the key."""
+    everything = {
+        "metrics": {"podMonitor": {"enabled": True}},
+        "prometheusRule": {"enabled": True},
+        "networkPolicy": {"enabled": True},
+    }
+    expected = render(everything)
+    for path in STRUCTURE:
+        if path.endswith(".enabled") or path in everything or path == "metrics.podMonitor":
+            continue
+        values = copy.deepcopy(everything)
+        place: dict[str, Any] = values
+        *parents, last = path.split(".")
+        for key in parents:
+            place = place.setdefault(key, {})
+        place[last] = None
+        assert render(values) == expected, path
+
+
+def test_null_inside_a_kubernetes_map_removes_a_default(render: Render) -> None:
+    values = {"podSecurityContext": {"seccompProfile": None}, "livenessProbe": {"httpGet": None, "exec": {"command": ["x"]}}}
+    objects = render(values)
+    pod = next(o for o in objects if o["kind"] == "Deployment")["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {"runAsNonRoot": True}
+    assert "httpGet" not in container(objects)["livenessProbe"]
+
+
+def test_false_and_empty_override_defaults(render: Render) -> None:
+    alert = {"InflightHigh": {"enabled": False}}
+    objects = render(
+        {"crds": {"enabled": False}, "rbac": {"create": False}, "prometheusRule": {"enabled": True, "alerts": alert}}
+    )
+    assert not kinds(objects) & {"CustomResourceDefinition", "ClusterRole"}
+    names = {rule["alert"] for rule in one(objects, "PrometheusRule")["spec"]["groups"][0]["rules"]}
+    assert "LeaseQueueInflightCritical" in names
+    assert "LeaseQueueInflightHigh" not in names
+
+
+def test_lint() -> None:
+    result = run_helm("lint", "--strict", str(CHART))
+    assert result.returncode == 0, result.stdout + result.stderr
