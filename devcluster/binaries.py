@@ -20,6 +20,7 @@ from devcluster.toolchain import Go, environment, find_go
 
 TOOLS = Path(__file__).parent / "tools"
 KUBERNETES_VERSION = "v1.34.4"
+HELM_VERSION = "v4.3.1"
 _STAMP = "k8s.io/component-base/version"
 _BUILD_TIMEOUT = 3600
 
@@ -44,7 +45,11 @@ FAMILIES = (
     ),
     Family("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Family("coredns", {"coredns": "."}),
-    Family("helm", {"helm": "helm.sh/helm/v4/cmd/helm"}),
+    Family(
+        "helm",
+        {"helm": "helm.sh/helm/v4/cmd/helm"},
+        f"-s -w -X helm.sh/helm/v4/internal/version.version={HELM_VERSION}",
+    ),
 )
 
 
@@ -61,7 +66,7 @@ def cache_key(module: Path, family: Family, go_version: str) -> str:
 
 def build_command(go: str, package: str, ldflags: str, output: Path) -> list[str]:
     """The command that builds one program, exactly as pinned: a module file that lacks something is an error."""
-    return [go, "build", "-trimpath", "-mod=readonly", "-ldflags", ldflags, "-o", str(output), package]
+    return [go, "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", ldflags, "-o", str(output), package]
 
 
 def ensure(cache: Path, say: Callable[[str], None]) -> dict[str, str]:
@@ -74,13 +79,15 @@ def ensure(cache: Path, say: Callable[[str], None]) -> dict[str, str]:
     :raises DevClusterError: a build failed; the text ends with the compiler's last lines.
     """
     go = find_go(cache)
-    programs: dict[str, str] = {}
+    programs = _test_assets()
     for family in FAMILIES:
+        if family.packages.keys() <= programs.keys():
+            continue
         folder = cache / "bin" / cache_key(TOOLS / family.module, family, go.version)
         if not folder.is_dir():
             _build_family(family, folder, go, say)
-        programs |= {name: str(folder / name) for name in family.packages}
-    return programs | _test_assets()
+        programs = {name: str(folder / name) for name in family.packages} | programs
+    return programs
 
 
 def _test_assets() -> dict[str, str]:

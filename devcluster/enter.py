@@ -26,6 +26,7 @@ def environment(paths: ClusterPaths, base: dict[str, str]) -> dict[str, str]:
         "CONTAINERD_ADDRESS": "/run/containerd/containerd.sock",
         "CONTAINERD_NAMESPACE": "k8s.io",
         "LEASEQUEUE_DEVCLUSTER": paths.name,
+        "LEASEQUEUE_IMAGE_LOADER": "ctr images import {archive}",
         "PATH": f"{paths.bin}:{base.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin",
     }
 

@@ -26,6 +26,7 @@ from devcluster.sweep import make_shared_folders, remove_shared_folders, shared_
 Say = Callable[[str], None]
 _READY_TIMEOUT = 180.0
 _END_TIMEOUT = 30.0
+_KEEPER_TIMEOUT = 3.0
 
 
 @dataclass(frozen=True)
@@ -179,12 +180,20 @@ def _keep_logs(paths: ClusterPaths) -> None:
 
 
 def _end(paths: ClusterPaths) -> None:
-    processes = read_processes(paths)
+    processes = _find_processes(paths)
     if processes is not None:
         _end_processes(processes)
     with locked(shared_lock()):
         sweep(paths)
         remove_shared_folders()
+
+
+def _find_processes(paths: ClusterPaths) -> Processes | None:
+    """Who runs the cluster; waits a moment for a keeper that an interrupted ``up`` may have just started."""
+    deadline = time.monotonic() + _KEEPER_TIMEOUT
+    while (processes := read_processes(paths)) is None and paths.config.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return processes
 
 
 def _end_processes(processes: Processes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import subprocess
 from pathlib import Path
 
@@ -36,7 +38,14 @@ def prepare(paths: ClusterPaths) -> None:
     for command in network_commands():
         subprocess.run(command, check=True, timeout=10)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    _raise_file_limit()
     cgroups.create(paths.cgroup)
+
+
+def _raise_file_limit() -> None:
+    # Containers inherit it; a shell's usual 1024 is too little for a database with many clients.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1048576, 1048576))
 
 
 def _hide_kernel_settings(folder: Path) -> None:

@@ -20,7 +20,8 @@ from devcluster.namespaces import prepare
 from devcluster.paths import ClusterPaths, cluster_paths
 from devcluster.render import Component, components
 
-_TICK = 0.1
+_TICK_STARTING = 0.05
+_TICK = 0.5
 _START_DEADLINE = 120.0
 _MAX_RESTARTS = 20
 
@@ -51,7 +52,7 @@ class Supervisor:
             self._reap()
             self._restart_due()
             self._advance(api)
-            time.sleep(_TICK)
+            time.sleep(_TICK_STARTING if self._state.phase == state.STARTING else _TICK)
 
     def _advance(self, api: ApiServer) -> None:
         """One step towards ready; afterwards only sleeps."""
