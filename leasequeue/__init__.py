@@ -4,9 +4,11 @@ Functions over a psycopg connection; `leasequeue.aio` has the same for async con
 of its statement in `leasequeue/sql/`.
 """
 
+from leasequeue.bulk import Loaded, enqueue_many
 from leasequeue.claim import Claimed
 from leasequeue.config import SETTINGS, LeaseConfig
 from leasequeue.dsn import DsnSource, aconnect, connect, is_pooled, redact
+from leasequeue.enqueue import DuplicateKey, Enqueued, enqueue
 from leasequeue.errors import (
     BadInput,
     LeaseNotHeld,
@@ -66,6 +68,8 @@ __all__ = [
     "Claimed",
     "Completion",
     "DsnSource",
+    "DuplicateKey",
+    "Enqueued",
     "Fail",
     "Heartbeat",
     "Item",
@@ -73,6 +77,7 @@ __all__ = [
     "LeaseConfig",
     "LeaseNotHeld",
     "LeaseQueueError",
+    "Loaded",
     "NotAQueue",
     "NotAdopted",
     "Outcome",
@@ -102,6 +107,8 @@ __all__ = [
     "defer",
     "deregister",
     "disown",
+    "enqueue",
+    "enqueue_many",
     "fail",
     "heartbeat",
     "held_by_pods",

@@ -9,8 +9,10 @@ from uuid import UUID
 
 import psycopg
 
+from leasequeue.bulk import aenqueue_many
 from leasequeue.claim import Claimed, claim_flow
 from leasequeue.config import LeaseConfig
+from leasequeue.enqueue import aenqueue
 from leasequeue.errors import LeaseNotHeld
 from leasequeue.fence import (
     Completion,
@@ -46,6 +48,9 @@ from leasequeue.workers import (
     register_flow,
     workers_flow,
 )
+
+enqueue = aenqueue
+enqueue_many = aenqueue_many
 
 
 async def claim(

@@ -1,0 +1,2 @@
+-- Streams the rows in; the client holds none of them.
+COPY pg_temp.leasequeue_load (ord, shape, item) FROM STDIN
