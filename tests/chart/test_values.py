@@ -96,24 +96,29 @@ def test_all_top_level_keys_null_give_the_defaults(render: Render) -> None:
     assert render(dict.fromkeys(VALUES)) == render()
 
 
-def test_every_single_missing_key_gives_its_default(render: Render) -> None:
-    """As after an upgrade with --reuse-values from a chart that did not have the key."""
-    everything = {
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_missing_keys_give_their_defaults(depth: int, render: Render) -> None:
+    """As after an upgrade with --reuse-values from a chart that did not have them: all keys of one depth at a time."""
+    everything: dict[str, Any] = {
         "metrics": {"podMonitor": {"enabled": True}},
         "prometheusRule": {"enabled": True},
         "networkPolicy": {"enabled": True},
     }
-    expected = render(everything)
-    for path in STRUCTURE:
-        if path.endswith(".enabled") or path in everything or path == "metrics.podMonitor":
-            continue
-        values = copy.deepcopy(everything)
-        place: dict[str, Any] = values
-        *parents, last = path.split(".")
-        for key in parents:
-            place = place.setdefault(key, {})
-        place[last] = None
-        assert render(values) == expected, path
+    kept = {path for path, _ in walk(everything)}
+    gone = [path for path in STRUCTURE if path.count(".") == depth - 1 and path not in kept]
+    assert gone
+    values = copy.deepcopy(everything)
+    for path in gone:
+        set_null(values, path)
+    assert render(values) == render(everything)
+
+
+def set_null(values: dict[str, Any], path: str) -> None:
+    """Set the dotted `path` to null, making the maps above it."""
+    *parents, last = path.split(".")
+    for key in parents:
+        values = values.setdefault(key, {})
+    values[last] = None
 
 
 def test_null_inside_a_kubernetes_map_removes_a_default(render: Render) -> None:
