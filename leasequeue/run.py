@@ -31,7 +31,8 @@ T = TypeVar("T")
 LOCK_TIMEOUT_MS = 300
 STATEMENT_TIMEOUT_MS = 10_000
 # 40001 serialization_failure, 40P01 deadlock_detected, 55P03 lock_not_available: the transaction rolled back whole, run it again.
-RETRIED = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
+# 0A000: a column was added, and a prepared `RETURNING t.*` "must not change result type"; psycopg forgets its plans at ROLLBACK.
+RETRIED = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable, errors.FeatureNotSupported)
 ATTEMPTS = 4
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
