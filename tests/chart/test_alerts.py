@@ -1,0 +1,172 @@
+"""The alerts: form, runbooks, and with promtool when they fire and when they do not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.alert_cases import CASES, OPERATOR, TEAM_A, Case, queue
+from tests.chart.support import CHART, ROOT, Render, one, run_helm
+
+FILES = sorted((CHART / "alerts").glob("*.yaml"))
+NAMES = [file.stem for file in FILES]
+SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+Rules = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def group() -> dict[str, Any]:
+    """The chart's rule group."""
+    result = run_helm("template", "leasequeue", str(CHART), "--set", "prometheusRule.enabled=true")
+    assert result.returncode == 0, result.stderr
+    rule = one([document for document in yaml.safe_load_all(result.stdout) if document], "PrometheusRule")
+    (found,) = rule["spec"]["groups"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.fixture(scope="module")
+def rules(group: dict[str, Any]) -> Rules:
+    """Its alerts by name, without the prefix."""
+    return {rule["alert"].removeprefix("LeaseQueue"): rule for rule in group["rules"]}
+
+
+def promtool(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_there_is_one_rule_a_file(rules: Rules) -> None:
+    assert sorted(rules) == NAMES
+    assert len(NAMES) == 14
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_form(name: str, rules: Rules) -> None:
+    rule = rules[name]
+    assert rule["alert"] == f"LeaseQueue{name}", "a name of ours: routes that silence Kube… must not swallow it"
+    assert re.fullmatch(r"\d+[smh]", rule["for"])
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+    if name != "OperatorDown":
+        assert "{{ $labels.queue_namespace }}/{{ $labels.queue }}" in rule["annotations"]["summary"]
+        # Labels of the scrape (pod, instance, namespace) change with the operator's pod and must not be in the alert.
+        assert "by (queue_namespace, queue)" in rule["expr"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runbook(name: str, rules: Rules) -> None:
+    url = rules[name]["annotations"]["runbook_url"]
+    page = ROOT / "docs/runbooks" / f"{url.rpartition('/')[2]}.md"
+    text = page.read_text()
+    assert text.startswith(f"# LeaseQueue{name}\n")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
+    for section in text.split("\n## ")[1:]:
+        assert len(section.split("\n", 1)[1].strip()) > 60, f"{page.name}: {section.split()[0]} says too little"
+
+
+def test_no_runbook_without_alert() -> None:
+    pages = {page.stem for page in (ROOT / "docs/runbooks").glob("LeaseQueue*.md")}
+    assert pages == {f"LeaseQueue{name}" for name in NAMES}
+
+
+def test_for_severity_labels_and_address_are_values(render: Render) -> None:
+    values = {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "alertLabels": {"team": "payments"},
+        "runbookBaseUrl": "https://wiki.example/lq/",
+        "operatorSelector": 'job="ops/lq"',
+        "alerts": {"InflightHigh": {"for": "1h", "severity": "page"}, "AtCeiling": {"enabled": False}},
+    }
+    rule = one(render({"prometheusRule": values}), "PrometheusRule")
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    alerts = {r["alert"]: r for r in rule["spec"]["groups"][0]["rules"]}
+    high = alerts["LeaseQueueInflightHigh"]
+    assert (high["for"], high["labels"]) == ("1h", {"severity": "page", "team": "payments"})
+    assert high["annotations"]["runbook_url"] == "https://wiki.example/lq/LeaseQueueInflightHigh"
+    assert alerts["LeaseQueueOperatorDown"]["expr"] == 'absent(leasequeue_operator_info{job="ops/lq"})'
+    assert "LeaseQueueAtCeiling" not in alerts
+    assert "OPERATOR_SELECTOR" not in str(rule)
+
+
+def test_promtool_takes_the_rules(group: dict[str, Any], tmp_path: Path, promtool_path: str) -> None:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [group]}))
+    result = promtool(promtool_path, tmp_path, "check", "rules", "--lint=all", "--lint-fatal", "rules.yaml")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_alert_has_cases_of_both_kinds(name: str) -> None:
+    fires = [case.fires for case in CASES if case.alert == name]
+    assert True in fires
+    assert fires.count(False) >= 2
+
+
+def run_tests(program: str, folder: Path, group: dict[str, Any], tests: list[dict[str, Any]]) -> str:
+    """promtool's output, or "" where all of `tests` hold."""
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": [group]}))
+    file = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": tests}
+    (folder / "tests.yaml").write_text(yaml.safe_dump(file))
+    result = promtool(program, folder, "test", "rules", "tests.yaml")
+    return "" if result.returncode == 0 else result.stdout + result.stderr
+
+
+def as_test(series: dict[str, str], minute: int, expression: str, samples: list[str]) -> dict[str, Any]:
+    """One promtool test: at `minute` the `expression` gives exactly `samples`, each 1."""
+    check = {
+        "expr": expression,
+        "eval_time": f"{minute}m",
+        "exp_samples": [{"labels": sample, "value": 1} for sample in samples],
+    }
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [check],
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert}-{case.title.replace(' ', '_')}")
+def test_case(case: Case, group: dict[str, Any], rules: Rules, tmp_path: Path, promtool_path: str) -> None:
+    own = f'alertname="LeaseQueue{case.alert}",alertstate="firing"'
+    rest = f'severity="{rules[case.alert]["labels"]["severity"]}"'
+    queues = [f',queue_namespace="{namespace}",queue="{name}"' for namespace, name in case.names]
+    samples = [f"ALERTS{{{own},{rest}{labels}}}" for labels in ([""] if case.bare else queues)]
+    test = as_test(case.series, case.minute, f"ALERTS{{{own}}}", samples)
+    assert run_tests(promtool_path, tmp_path, group, [test]) == ""
+
+
+def test_a_healthy_queue_has_no_alert(group: dict[str, Any], tmp_path: Path, promtool_path: str) -> None:
+    series = queue() | queue(of=("team-b", "pages")) | OPERATOR
+    tests = [as_test(series, minute, "ALERTS", []) for minute in (1, 10, 60, 89)]
+    assert run_tests(promtool_path, tmp_path, group, tests) == ""
+
+
+def test_a_cluster_without_queues_has_no_alert(group: dict[str, Any], tmp_path: Path, promtool_path: str) -> None:
+    assert run_tests(promtool_path, tmp_path, group, [as_test(dict(OPERATOR), 60, "ALERTS", [])]) == ""
+
+
+def test_the_text_names_queue_and_value(group: dict[str, Any], tmp_path: Path, promtool_path: str) -> None:
+    namespace, name = TEAM_A
+    expected = {
+        "exp_labels": {"severity": "warning", "queue_namespace": namespace, "queue": name},
+        "exp_annotations": {
+            "summary": "An item of LeaseQueue team-a/orders waits too long.",
+            "description": (
+                "The oldest due item of LeaseQueue team-a/orders has waited 30m 0s, longer than"
+                " spec.alerts.oldestPendingSeconds."
+            ),
+            "runbook_url": "https://leasequeue.dev/runbooks/LeaseQueueOldestItemTooOld",
+        },
+    }
+    series = queue({"leasequeue_oldest_pending_timestamp_seconds": "0x90"})
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": key, "values": values} for key, values in series.items()],
+        "alert_rule_test": [{"eval_time": "30m", "alertname": "LeaseQueueOldestItemTooOld", "exp_alerts": [expected]}],
+    }
+    assert run_tests(promtool_path, tmp_path, group, [test]) == ""
