@@ -1,0 +1,224 @@
+"""Completions: verdicts reach the database in batches, within about 10 ms, from a thread and a connection of their own.
+
+A slot appends to `finished` (an atomic operation of a deque) and goes on; no lock is taken per item. While one flush is under
+way the next batch gathers, so the batch size follows the load. Nothing is dropped: a finished result is offered to the fence
+until the database answers, also past the lease's expiry. A batch that one row's data breaks is halved until that row stands
+alone; it goes to REPAIR with the message.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import leasequeue
+from leasequeue.config import LeaseConfig
+from leasequeue.fence import Settlement
+from leasequeue.process.faults import Fault, classify, describe
+from leasequeue.process.logs import get
+from leasequeue.process.pacing import Backoff
+from leasequeue.states import Outcome
+from leasequeue_worker.audit import AuditLog
+from leasequeue_worker.held import Held, Registry
+from leasequeue_worker.link import Connection, Link
+from leasequeue_worker.metrics import WorkerMetrics
+from leasequeue_worker.queuetable import QueueTable
+from leasequeue_worker.sizing import Pace
+from leasequeue_worker.verdicts import Writes, plain_text, plan_writes
+
+FLUSH_S = 0.008
+FLUSH_MOST = 500
+CALL_LIMIT_S = 15.0
+EVENTS = {
+    Outcome.RETRIED: "item_retried",
+    Outcome.FAILED: "item_failed",
+    Outcome.REPAIR: "item_repair",
+    Outcome.RELEASED: "item_released",
+}
+Answer = dict[Any, Outcome]
+
+
+class Completions:
+    """Takes verdicts and writes them.
+
+    Args:
+        link: the connection completions have for themselves.
+        table: the queue's table.
+        registry: what is held; an item leaves it when the database took its verdict.
+        config: settings of the queue.
+        metrics: counters.
+        audit: audit log.
+        flushed: called after each flush, with True where a lane or a place under the ceiling came free.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        table: QueueTable,
+        registry: Registry,
+        config: LeaseConfig,
+        metrics: WorkerMetrics,
+        audit: AuditLog,
+        flushed: Callable[[bool], None],
+    ) -> None:
+        self._link, self._table, self._registry, self._config = link, table, registry, config
+        self._metrics, self._audit, self._flushed = metrics, audit, flushed
+        self._rng = random.Random()
+        self._backoff = Backoff(0.05, 3.0)
+        self._armed, self._kicked = threading.Event(), threading.Event()
+        self._in_flight = 0
+        self._broken = False
+        self._retry: list[Held] = []
+        self.finished: deque[Held] = deque()
+        self.pace = Pace()
+        self.thread = threading.Thread(target=self._loop, name="completions", daemon=True)
+
+    @property
+    def unflushed(self) -> int:
+        """Finished items whose verdict the database has not yet acknowledged."""
+        return len(self.finished) + self._in_flight
+
+    def give(self, held: Held) -> None:
+        """A slot is done with an item; `held.verdict` is set. Any thread."""
+        self.finished.append(held)
+        waiting = len(self.finished)
+        if waiting == 1:
+            self._armed.set()
+        elif waiting >= self._config.batch_size:
+            self._kicked.set()
+
+    def kick(self) -> None:
+        """Flush now: the slots have nothing left that could fill the batch."""
+        if self.finished:
+            self._kicked.set()
+
+    def flush(self) -> None:
+        """Offer everything finished to the fence once. The completions thread only."""
+        batch = self._retry
+        self._retry = []
+        pop = self.finished.popleft
+        self._in_flight = len(batch) + min(len(self.finished), FLUSH_MOST)
+        for _ in range(min(len(self.finished), FLUSH_MOST)):
+            batch.append(pop())
+        if batch:
+            self._measure(batch)
+            self._write(plan_writes(batch, self._rng))
+        self._in_flight = len(self._retry)
+
+    def _loop(self) -> None:
+        while True:
+            if not self._retry:
+                self._armed.wait()
+                self._armed.clear()
+                self._kicked.wait(FLUSH_S)
+            self._kicked.clear()
+            try:
+                self.flush()
+            except Exception as ex:  # noqa: BLE001  (this thread must outlive every surprise: leases hang on it)
+                get().error("completion_unexpected_error", error=describe(ex), error_type=type(ex).__name__)
+                self._broken = True
+            if self._broken:
+                time.sleep(self._backoff.next_s())
+                self._broken = False
+            else:
+                self._backoff.reset()
+            if self.finished:
+                self._armed.set()
+
+    def _measure(self, batch: Sequence[Held]) -> None:
+        """Durations of items seen for the first time."""
+        took = [held.took_s for held in batch if held.took_s > 0.0]
+        if not took:
+            return
+        for held in batch:
+            held.took_s = 0.0
+        total = sum(took)
+        self._metrics.handler.observe(took)
+        self._metrics.busy_s += total
+        self.pace.finished(total, len(took))
+
+    def _write(self, writes: Writes) -> None:
+        self._retry.extend(writes.later)
+        freed = False
+        if writes.committed:
+            self._done(writes.committed)
+            freed = True
+        if writes.completions:
+            freed |= self._offer([held for held, _ in writes.completions], [c for _, c in writes.completions], self._resolve)
+        if writes.settlements:
+            freed |= self._offer([held for held, _ in writes.settlements], [s for _, s in writes.settlements], self._settle)
+        self._flushed(freed)
+
+    def _resolve(self, conn: Connection, writes: Sequence[Any]) -> Answer:
+        return leasequeue.resolve(conn, self._table.get(), writes)
+
+    def _settle(self, conn: Connection, writes: Sequence[Any]) -> Answer:
+        return leasequeue.settle(conn, self._table.get(), writes, config=self._config)
+
+    def _offer(self, batch: Sequence[Held], writes: Sequence[Any], call: Callable[[Connection, Sequence[Any]], Answer]) -> bool:
+        """One write of a batch; True when it was taken. What the database did not answer is offered again."""
+        try:
+            answer = self._link.run(CALL_LIMIT_S, lambda conn: call(conn, writes))
+        except Exception as ex:  # noqa: BLE001  (classified below)
+            fault = classify(ex)
+            self._metrics.faults[fault] += 1
+            if fault is Fault.DATA:
+                return self._split(batch, writes, call, ex)
+            get().warning("completion_failed", error=describe(ex), kind=str(fault), items=len(batch), next="offered again")
+            self._retry.extend(batch)
+            self._broken = True
+            return False
+        self._account(batch, answer)
+        return True
+
+    def _split(
+        self,
+        batch: Sequence[Held],
+        writes: Sequence[Any],
+        call: Callable[[Connection, Sequence[Any]], Answer],
+        error: Exception,
+    ) -> bool:
+        """Halve a refused batch; a refused item goes to REPAIR with the reason."""
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            first = self._offer(batch[:middle], writes[:middle], call)
+            return self._offer(batch[middle:], writes[middle:], call) or first
+        get().error("item_result_refused", error=describe(error), error_type=type(error).__name__)
+        if isinstance(writes[0], Settlement):
+            self._registry.forget(batch)  # nothing left to say about it: its lease expires and the reclaimer takes it
+            return False
+        reason = plain_text(f"the result was refused: {error}".split("\n", 1)[0])
+        return self._offer(batch, [Settlement(batch[0].lease, "REPAIR", error=reason)], self._settle)
+
+    def _account(self, batch: Sequence[Held], answer: Answer) -> None:
+        """Count, log and forget what the database answered."""
+        resolved = [held for held in batch if answer.get(held.lease.id) is Outcome.RESOLVED]
+        if resolved:
+            self._done(resolved)
+        if len(resolved) == len(batch):
+            return
+        others = [held for held in batch if answer.get(held.lease.id) is not Outcome.RESOLVED]
+        for held in others:
+            self._other(held, answer.get(held.lease.id, Outcome.LOST))
+        self._registry.forget(others)
+
+    def _done(self, resolved: Sequence[Held]) -> None:
+        self._metrics.finished["resolved"] += len(resolved)
+        self._audit.resolved(resolved)
+        self._registry.forget(resolved)
+
+    def _other(self, held: Held, outcome: Outcome) -> None:
+        finished: Counter[str] = self._metrics.finished
+        name = EVENTS.get(outcome)
+        if name:
+            finished[outcome.lower()] += 1
+            self._audit.event(name, [held], reason=held.cancelled or None)
+            return
+        finished["noop" if outcome is Outcome.ALREADY_RESOLVED else "lost"] += 1
+        if outcome is Outcome.LOST and held.cancelled != "lost":
+            self._metrics.lost += 1
+        self._audit.unchanged(held, outcome)

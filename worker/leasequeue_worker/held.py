@@ -1,0 +1,97 @@
+"""What this process holds: one `Held` a lease, and the registry of all of them.
+
+Keyed by token, not by id: a lease that was lost may be claimed again by this very process while its old handler still runs.
+The registry locks once a batch, never once an item.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from leasequeue.item import Item, Lease
+from leasequeue.verdict import Verdict
+
+
+class Held:
+    """One lease of this process, from its claim until the database took its verdict.
+
+    `deadline` is the last confirmed expiry on our monotonic clock, counted from before the request was sent, so that it is
+    never later than the database's. `verdict` is None until the handler (or who ended it) has said something.
+    """
+
+    __slots__ = (
+        "_event", "cancelled", "claimed_at", "committed", "deadline", "fenced", "identity", "item", "lease", "slot",
+        "started", "stopped_at", "took_s", "verdict",
+    )  # fmt: skip
+
+    def __init__(self, item: Item, lease: Lease, deadline: float, claimed_at: float, identity: str = "") -> None:
+        self.item, self.lease, self.deadline, self.claimed_at, self.identity = item, lease, deadline, claimed_at, identity
+        self.started = 0.0  # monotonic; 0: not started
+        self.took_s = 0.0
+        self.verdict: Verdict | None = None
+        self.cancelled = ""  # why: "lost", "unconfirmed", "max_runtime", "drain"; empty: not cancelled
+        self.stopped_at = 0.0  # monotonic time of the cancellation
+        self.fenced = False  # its handler's transaction holds the row's lock: a renewal finds it BUSY
+        self.committed = False  # resolved inside the handler's transaction: nothing more to offer
+        self.slot: Any = None
+        self._event: threading.Event | None = None
+
+    @property
+    def running(self) -> bool:
+        """Started, and nothing said yet."""
+        return self.started > 0.0 and self.verdict is None
+
+    def cancel(self, reason: str) -> bool:
+        """Tell the handler to stop. False when it was told before."""
+        if self.cancelled:
+            return False
+        self.stopped_at = time.monotonic()
+        self.cancelled = reason
+        if self._event is not None:
+            self._event.set()
+        return True
+
+    def wait_cancelled(self, timeout_s: float | None) -> bool:
+        """Block until cancelled, at most `timeout_s` seconds; True when cancelled."""
+        if self._event is None:
+            self._event = threading.Event()  # made on first use: most handlers never wait
+        if self.cancelled:
+            return True
+        return self._event.wait(timeout_s)
+
+
+class Registry:
+    """All leases of this process."""
+
+    def __init__(self) -> None:
+        self._held: dict[UUID, Held] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, batch: Iterable[Held]) -> None:
+        """A claim was answered."""
+        with self._lock:
+            for held in batch:
+                self._held[held.lease.token] = held
+
+    def forget(self, batch: Iterable[Held]) -> None:
+        """The database took their verdicts, or they are lost."""
+        with self._lock:
+            for held in batch:
+                self._held.pop(held.lease.token, None)
+
+    def all(self) -> list[Held]:
+        """Everything held now: waiting, running, and finished but not yet acknowledged."""
+        with self._lock:
+            return list(self._held.values())
+
+    def tokens(self) -> list[UUID]:
+        """Tokens of everything held now."""
+        with self._lock:
+            return list(self._held)

@@ -1,0 +1,266 @@
+"""`ctx.transaction()`: a handler's effects and its item's completion in one commit, behind the fence.
+
+Order: fence (the item is resolved under its token, which also locks the row), effects, result, COMMIT. A worker that lost its lease is
+stopped before its first effect; until the commit nobody can lease the row.
+
+A connection that breaks at COMMIT leaves the outcome unknown. Running again would double the effects if it did commit; so the
+outcome is read back by id, owner and token, with the row locked, which waits until the old backend has committed or rolled
+back: RESOLVED means done; ASSIGNED means that nothing happened, and the error goes to the handler's caller as a retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+
+import leasequeue
+from leasequeue import aio
+from leasequeue.dsn import DsnSource, aconnect, connect, redact
+from leasequeue.errors import BadInput, LeaseNotHeld, OutcomeUnknown
+from leasequeue.fence import Completion
+from leasequeue.process.faults import Fault, classify, is_lost
+from leasequeue.states import Outcome
+from leasequeue.table import Table
+from leasequeue.verdict import Repair
+from leasequeue_worker.context import ResultBox
+from leasequeue_worker.held import Held
+from leasequeue_worker.link import Watchdog, cut
+
+T = TypeVar("T")
+FENCE_LIMIT_S = 10.0
+COMMIT_LIMIT_S = 15.0
+# How long an unknown outcome is asked for. The old backend ends at the latest when the server notices its dead client.
+OUTCOME_WAIT_S = 60.0
+_APPLICATION = "leasequeue-worker handler"
+
+
+class NothingCommitted(Exception):
+    """The connection broke at COMMIT and the database says that the transaction rolled back."""
+
+
+def _begin(held: Held) -> None:
+    if held.committed:
+        raise LeaseNotHeld({held.lease.id: Outcome.ALREADY_RESOLVED})
+
+
+def _result(conn: Any, box: ResultBox) -> None:
+    """`tx.result = value` counts as `ctx.set_result(value)`."""
+    value = vars(conn).pop("result", None)
+    if value is not None:
+        box.set(value)
+
+
+def _refused(error: Exception) -> BaseException:
+    """A result that JSON or the database cannot hold needs a person, not another attempt."""
+    if isinstance(error, psycopg.Error):
+        if classify(error) is not Fault.DATA:
+            return error
+        return Repair(f"the result was refused by the database: {error.diag.message_primary} ({error.sqlstate})")
+    return Repair(f"the result was refused: {error}")
+
+
+def _decided(outcome: Outcome | None, held: Held) -> None:
+    """What an outcome that was read back means. Returns when the transaction committed."""
+    if outcome is Outcome.RESOLVED:
+        return
+    if outcome is None:
+        raise NothingCommitted("the connection broke at COMMIT; the transaction rolled back")
+    raise LeaseNotHeld({held.lease.id: outcome})
+
+
+class Transactions:
+    """Transactions of one slot's sync handlers, on a connection of the slot's own, opened on first use.
+
+    Args:
+        source: where the DSN comes from.
+        table: gives the queue's table.
+        lease_s: lease duration, seconds.
+        watchdog: bounds the fence and the COMMIT.
+        stage: told "fenced", "committed" and "idle"; a child process passes it on to its parent.
+    """
+
+    def __init__(
+        self,
+        source: DsnSource,
+        table: Callable[[], Table],
+        *,
+        lease_s: float,
+        watchdog: Watchdog,
+        stage: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._source, self._table, self._lease_s, self._watchdog, self._stage = source, table, lease_s, watchdog, stage
+        self._conn: psycopg.Connection[Any] | None = None
+
+    def open(self, held: Held, result: ResultBox) -> AbstractContextManager[psycopg.Connection[Any]]:
+        """One transaction about one item; see `Context.transaction`."""
+        return self._transaction(held, result)
+
+    @contextmanager
+    def _transaction(self, held: Held, box: ResultBox) -> Iterator[psycopg.Connection[Any]]:
+        _begin(held)
+        conn, table = self._connection(), self._table()
+        block = conn.transaction()
+        try:
+            self._bounded(conn, FENCE_LIMIT_S, block.__enter__)
+            try:
+                self._bounded(conn, FENCE_LIMIT_S, lambda: leasequeue.resolve(conn, table, Completion(held.lease)))
+                held.fenced = True
+                self._stage("fenced")
+                yield conn
+                self._store_result(conn, table, held, box)
+            except BaseException as ex:
+                block.__exit__(type(ex), ex, ex.__traceback__)
+                raise
+            self._commit(conn, block, table, held)
+        finally:
+            held.fenced = False
+            self._stage("committed" if held.committed else "idle")
+
+    def _store_result(self, conn: psycopg.Connection[Any], table: Table, held: Held, box: ResultBox) -> None:
+        _result(conn, box)
+        if box.value is not None:
+            try:
+                leasequeue.set_result(conn, table, held.lease, box.value)
+            except (psycopg.Error, BadInput) as ex:
+                raise _refused(ex) from ex
+
+    def _commit(self, conn: psycopg.Connection[Any], block: Any, table: Table, held: Held) -> None:
+        try:
+            self._bounded(conn, COMMIT_LIMIT_S, lambda: block.__exit__(None, None, None))
+        except psycopg.Error:
+            if not is_lost(conn):
+                raise  # the server answered: it refused the COMMIT (a deferred constraint) and rolled back
+            conn.close()
+            _decided(self._read_outcome(table, held), held)
+        held.committed = True
+
+    def _read_outcome(self, table: Table, held: Held) -> Outcome | None:
+        give_up = time.monotonic() + OUTCOME_WAIT_S
+        while True:
+            try:
+                return self._ask_outcome(self._connection(), table, held)
+            except psycopg.Error as ex:
+                if time.monotonic() > give_up:
+                    raise OutcomeUnknown(f"COMMIT of item {held.lease.id}: the outcome could not be read back") from ex
+            time.sleep(random.uniform(0.1, 0.5))
+
+    def _ask_outcome(self, conn: psycopg.Connection[Any], table: Table, held: Held) -> Outcome | None:
+        return self._bounded(conn, FENCE_LIMIT_S, lambda: leasequeue.lease_outcome(conn, table, held.lease))
+
+    def _bounded(self, conn: psycopg.Connection[Any], limit_s: float, call: Callable[[], T]) -> T:
+        key = self._watchdog.watch(conn, limit_s)
+        try:
+            return call()
+        finally:
+            self._watchdog.release(key)
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        if self._conn is None or self._conn.closed or self._conn.broken:
+            try:
+                self._conn = connect(self._source, lease_s=self._lease_s, application_name=_APPLICATION)
+            except BadInput as ex:
+                raise psycopg.OperationalError(str(ex)) from None
+            except psycopg.OperationalError as ex:
+                raise type(ex)(redact(str(ex))) from None
+        return self._conn
+
+    def close(self) -> None:
+        """End the connection, and with it a transaction under way. Any thread: the drain ends what still runs."""
+        if self._conn is not None and not self._conn.closed:
+            cut(self._conn)
+
+
+class TransactionsAsync:
+    """Async twin of `Transactions`: one connection a slot, used by that slot's tasks alone."""
+
+    def __init__(self, source: DsnSource, table: Callable[[], Table], *, lease_s: float) -> None:
+        self._source, self._table, self._lease_s = source, table, lease_s
+        self._conn: psycopg.AsyncConnection[Any] | None = None
+
+    def open(self, held: Held, result: ResultBox) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+        """One transaction about one item; see `AsyncContext.transaction`."""
+        return self._transaction(held, result)
+
+    @asynccontextmanager
+    async def _transaction(self, held: Held, box: ResultBox) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        _begin(held)
+        conn, table = await self._connection(), self._table()
+        block = conn.transaction()
+        try:
+            async with asyncio.timeout(FENCE_LIMIT_S):
+                await block.__aenter__()
+            try:
+                async with asyncio.timeout(FENCE_LIMIT_S):
+                    await aio.resolve(conn, table, Completion(held.lease))
+                held.fenced = True
+                yield conn
+                await self._store_result(conn, table, held, box)
+            except BaseException as ex:
+                await block.__aexit__(type(ex), ex, ex.__traceback__)
+                raise
+            await self._commit(conn, block, table, held)
+        finally:
+            held.fenced = False
+
+    async def _store_result(self, conn: psycopg.AsyncConnection[Any], table: Table, held: Held, box: ResultBox) -> None:
+        _result(conn, box)
+        if box.value is not None:
+            try:
+                await aio.set_result(conn, table, held.lease, box.value)
+            except (psycopg.Error, BadInput) as ex:
+                raise _refused(ex) from ex
+
+    async def _commit(self, conn: psycopg.AsyncConnection[Any], block: Any, table: Table, held: Held) -> None:
+        """COMMIT in a task of its own: a cancelled handler must not leave it half said."""
+        commit = asyncio.ensure_future(self._commit_whole(conn, block, table, held))
+        try:
+            await asyncio.shield(commit)
+        except asyncio.CancelledError:
+            await asyncio.wait([commit])  # bounded by its own deadlines
+            raise
+
+    async def _commit_whole(self, conn: psycopg.AsyncConnection[Any], block: Any, table: Table, held: Held) -> None:
+        try:
+            async with asyncio.timeout(COMMIT_LIMIT_S):
+                await block.__aexit__(None, None, None)
+        except (psycopg.Error, TimeoutError) as ex:
+            if not isinstance(ex, TimeoutError) and not is_lost(conn):
+                raise
+            await conn.close()
+            _decided(await self._read_outcome(table, held), held)
+        held.committed = True
+
+    async def _read_outcome(self, table: Table, held: Held) -> Outcome | None:
+        give_up = time.monotonic() + OUTCOME_WAIT_S
+        while True:
+            try:
+                conn = await self._connection()
+                async with asyncio.timeout(FENCE_LIMIT_S):
+                    return await aio.lease_outcome(conn, table, held.lease)
+            except (psycopg.Error, TimeoutError) as ex:
+                if isinstance(ex, TimeoutError) and self._conn is not None:
+                    await self._conn.close()
+                if time.monotonic() > give_up:
+                    raise OutcomeUnknown(f"COMMIT of item {held.lease.id}: the outcome could not be read back") from ex
+            await asyncio.sleep(random.uniform(0.1, 0.5))
+
+    async def _connection(self) -> psycopg.AsyncConnection[Any]:
+        if self._conn is None or self._conn.closed or self._conn.broken:
+            try:
+                self._conn = await aconnect(self._source, lease_s=self._lease_s, application_name=_APPLICATION)
+            except BadInput as ex:
+                raise psycopg.OperationalError(str(ex)) from None
+            except psycopg.OperationalError as ex:
+                raise type(ex)(redact(str(ex))) from None
+        return self._conn
+
+    def close(self) -> None:
+        """End the connection, and with it a transaction under way. Any thread."""
+        if self._conn is not None and not self._conn.closed:
+            cut(self._conn)

@@ -1,0 +1,99 @@
+"""From what a handler returned or raised to a verdict, and from verdicts to fenced writes. Pure."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from leasequeue.dsn import redact
+from leasequeue.fence import Completion, Settlement
+from leasequeue.verdict import Fail, Release, Repair, Resolve, Retry, Verdict, backoff_s
+from leasequeue_worker.held import Held
+
+NOTHING = Resolve()
+# After a drain the item is due again only when this process is surely gone.
+DRAIN_DELAY_S = 10.0
+MAX_DELAY_S = 366 * 86_400.0
+
+
+def of_value(value: Any) -> Verdict:
+    """Verdict of a handler that returned: a `Verdict` as it is, anything else is the result."""
+    if value is None:
+        return NOTHING
+    return value if isinstance(value, Verdict) else Resolve(value)
+
+
+def of_error(error: BaseException) -> Verdict:
+    """Verdict of a handler that raised: a `Verdict` as it is, anything else is a retry with back-off."""
+    if isinstance(error, Verdict):
+        return error
+    text = redact(str(error))
+    return Retry(error=f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def where(error: BaseException) -> str:
+    """File and line that raised, for logs: the message itself may quote the payload, so it goes to last_error only."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+
+
+@dataclass
+class Writes:
+    """One flush, by the statements it takes. No id appears twice: the engine answers by id."""
+
+    completions: list[tuple[Held, Completion]] = field(default_factory=list)
+    settlements: list[tuple[Held, Settlement]] = field(default_factory=list)
+    committed: list[Held] = field(default_factory=list)
+    later: list[Held] = field(default_factory=list)
+
+
+def plan_writes(finished: Iterable[Held], rng: random.Random) -> Writes:
+    """Sort finished items by the write they need.
+
+    Args:
+        finished: items with a verdict, oldest first.
+        rng: jitter of the back-off.
+    """
+    writes, seen = Writes(), set()
+    for held in finished:
+        if held.committed:
+            writes.committed.append(held)
+        elif held.lease.id in seen:
+            writes.later.append(held)  # an old lease of ours on the same row: never in one statement with the new one
+        else:
+            seen.add(held.lease.id)
+            verdict = held.verdict
+            if isinstance(verdict, Resolve):
+                writes.completions.append((held, Completion(held.lease, verdict.result, verdict.columns)))
+            else:
+                writes.settlements.append((held, settlement(held, verdict, rng)))
+    return writes
+
+
+def settlement(held: Held, verdict: Verdict | None, rng: random.Random) -> Settlement:
+    """The write of a verdict other than Resolve."""
+    lease = held.lease
+    if isinstance(verdict, Retry):
+        delay = backoff_s(held.item.attempt, rng=rng) if verdict.after_s is None else verdict.after_s
+        return Settlement(lease, "RETRY", _bounded(delay), plain_text(verdict.error) or None)
+    if isinstance(verdict, Fail):
+        return Settlement(lease, "FAIL", error=plain_text(verdict.error))
+    if isinstance(verdict, Repair):
+        return Settlement(lease, "REPAIR", error=plain_text(verdict.error))
+    if isinstance(verdict, Release):
+        return Settlement(lease, "RELEASE", _bounded(verdict.after_s))
+    raise TypeError(f"no write for verdict {verdict!r}")
+
+
+def plain_text(text: object) -> str:
+    """Text for last_error: no password, and nothing that UTF-8 cannot hold."""
+    return redact(str(text)).encode("utf-8", "backslashreplace").decode()
+
+
+def _bounded(delay_s: float) -> float:
+    """A delay the database takes: handlers compute them, and NaN or a negative one must not break a batch."""
+    delay = float(delay_s)
+    return min(max(delay, 0.0), MAX_DELAY_S) if delay == delay else 0.0

@@ -1,0 +1,67 @@
+"""Waking the claim loop: a pipe for our own threads, and NOTIFY from the database where a session can listen.
+
+Notifications only shorten the wait: polling always goes on, since a transaction pooler delivers none.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+
+from psycopg import sql
+
+from leasequeue.dsn import is_pooled
+from leasequeue_worker.link import Connection
+
+
+class Waker:
+    """Wakes one sleeping thread from any other; many wakes before it looks count once."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._pending = False
+
+    def wake(self) -> None:
+        """End the current or the next `sleep`. Cheap when somebody did already."""
+        if not self._pending:
+            self._pending = True
+            os.eventfd_write(self._fd, 1)
+
+    def sleep(self, timeout_s: float, conn: Connection | None) -> bool:
+        """Wait for a wake, or for a notification on `conn`, at most `timeout_s` seconds.
+
+        Returns:
+            True when the database sent something.
+        """
+        waiting: list[int] = [self._fd]
+        if conn is not None:
+            waiting.append(conn.fileno())
+        ready, _, _ = select.select(waiting, [], [], max(0.0, timeout_s))
+        if self._fd in ready:
+            self._clear()
+        return any(fd != self._fd for fd in ready)
+
+    def _clear(self) -> None:
+        # The flag falls before the counter is read: a wake in between writes again, and the next sleep ends at once.
+        self._pending = False
+        try:
+            os.eventfd_read(self._fd)
+        except BlockingIOError:
+            return
+
+
+def listen(conn: Connection, channel: str) -> bool:
+    """LISTEN on the queue's channel where a session of our own allows it. True when listening."""
+    if is_pooled(conn):
+        return False
+    conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)), prepare=False)
+    return True
+
+
+def heard(conn: Connection) -> bool:
+    """Read what the database sent while nothing was asked; True when a notification was among it.
+
+    Raises:
+        psycopg.OperationalError: it was the end of the connection.
+    """
+    return any(True for _ in conn.notifies(timeout=0))
