@@ -28,6 +28,7 @@ from leasequeue.fence import (
 from leasequeue.item import Lease
 from leasequeue.maintain import Reclaimed, defer_flow, promote_flow, prune_flow, reclaim_flow
 from leasequeue.mark import ClaimMark
+from leasequeue.outcomes import Outcomes
 from leasequeue.owner import OwnedBy, disown_flow, own_table_flow
 from leasequeue.run import arun, single
 from leasequeue.runs import Run, RunRecord, record_run_flow, runs_flow, start_run_flow, swept_flow
@@ -89,9 +90,7 @@ async def claim(
     )
 
 
-async def renew(
-    conn: psycopg.AsyncConnection[Any], table: Table, leases: Sequence[Lease], *, config: LeaseConfig
-) -> dict[Any, Outcome]:
+async def renew(conn: psycopg.AsyncConnection[Any], table: Table, leases: Sequence[Lease], *, config: LeaseConfig) -> Outcomes:
     """Extend leases to one lease duration from now, all in one statement; never shortens one.
 
     Args:
@@ -106,9 +105,7 @@ async def renew(
     return await arun(conn, renew_flow(table, leases, config=config))
 
 
-async def resolve(
-    conn: psycopg.AsyncConnection[Any], table: Table, completions: Completion | Sequence[Completion]
-) -> dict[Any, Outcome]:
+async def resolve(conn: psycopg.AsyncConnection[Any], table: Table, completions: Completion | Sequence[Completion]) -> Outcomes:
     """Complete items and store their results, fenced by owner and token, in one statement.
 
     On a connection of its own: a lost lease is told as LOST, a repeat as ALREADY_RESOLVED, and an item whose result the database
@@ -148,7 +145,7 @@ async def settle(
     settlements: Sequence[Settlement],
     *,
     config: LeaseConfig | None = None,
-) -> dict[Any, Outcome]:
+) -> Outcomes:
     """End several leases of one worker without completion, in one statement: retry, fail, repair, release.
 
     Returns:
@@ -200,7 +197,7 @@ async def repair(conn: psycopg.AsyncConnection[Any], table: Table, lease: Lease,
 
 async def release(
     conn: psycopg.AsyncConnection[Any], table: Table, leases: Lease | Sequence[Lease], *, after_s: float = 0.0
-) -> dict[Any, Outcome]:
+) -> Outcomes:
     """Give items back without counting the attempt: PENDING at once, or SCHEDULED `after_s` seconds from now."""
     given = [leases] if isinstance(leases, Lease) else list(leases)
     return await settle(conn, table, [Settlement(lease, "RELEASE", after_s) for lease in given])

@@ -17,6 +17,7 @@ from leasequeue import jsonio
 from leasequeue.config import LeaseConfig
 from leasequeue.errors import BadInput, LeaseNotHeld
 from leasequeue.item import Lease
+from leasequeue.outcomes import Outcomes, rounds
 from leasequeue.rows import Result
 from leasequeue.run import Flow, Operation, Query, callers_transaction, one
 from leasequeue.states import Outcome, State
@@ -58,8 +59,8 @@ class Settlement:
 
 
 def clean_error(text: str) -> str:
-    """Text that a PostgreSQL text column takes: no NUL, bounded length."""
-    return text.replace("\0", "\\0")[:MAX_ERROR_CHARS]
+    """Text that a PostgreSQL text column takes: no NUL, no lone surrogates, bounded length."""
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")[:MAX_ERROR_CHARS]
 
 
 def one_worker(leases: Iterable[Lease]) -> str:
@@ -90,10 +91,15 @@ def status_query(table: Table, leases: Sequence[Lease]) -> Query:
 # --- renew ---------------------------------------------------------------------------------------------------------------
 
 
-def renew_flow(table: Table, leases: Sequence[Lease], *, config: LeaseConfig) -> Flow[dict[Any, Outcome]]:
+def renew_flow(table: Table, leases: Sequence[Lease], *, config: LeaseConfig) -> Flow[Outcomes]:
     """Flow behind `renew`."""
-    if not leases:
-        return {}
+    outcomes = Outcomes()
+    for round_ in rounds(leases, lambda lease: lease):
+        outcomes.add(round_, (yield from _renew_round(table, round_, config)))
+    return outcomes
+
+
+def _renew_round(table: Table, leases: list[Lease], config: LeaseConfig) -> Flow[dict[Any, Outcome]]:
     query = Query(table.sql("renew"), {**_arrays(leases), "lease_ms": config.lock_timeout_ms})
     renewed: Result = yield Operation(lambda: one(query), durable=False)
     outcomes = dict.fromkeys(renewed.column("id"), Outcome.RENEWED)
@@ -128,12 +134,13 @@ def _judge_missing(
 # --- resolve -------------------------------------------------------------------------------------------------------------
 
 
-def resolve_flow(table: Table, completions: Sequence[Completion]) -> Flow[dict[Any, Outcome]]:
+def resolve_flow(table: Table, completions: Sequence[Completion]) -> Flow[Outcomes]:
     """Flow behind `resolve`: batches by the set of user columns; a batch that one row's data breaks is halved until that row is
     alone, and that row goes to REPAIR with the server's message."""
-    outcomes: dict[Any, Outcome] = {}
+    outcomes = Outcomes()
     for columns, group in _by_columns(table, completions).items():
-        outcomes |= yield from _resolve_group(table, columns, group)
+        for round_ in rounds(group, lambda completion: completion.lease):
+            outcomes.add((c.lease for c in round_), (yield from _resolve_group(table, columns, round_)))
     return outcomes
 
 
@@ -192,16 +199,19 @@ WROTE = {
 }
 
 
-def settle_flow(
-    table: Table, settlements: Sequence[Settlement], *, config: LeaseConfig | None = None
-) -> Flow[dict[Any, Outcome]]:
+def settle_flow(table: Table, settlements: Sequence[Settlement], *, config: LeaseConfig | None = None) -> Flow[Outcomes]:
     """Flow behind `retry`, `fail`, `repair` and `release`, for any mixture of them in one statement."""
-    if not settlements:
-        return {}
     for settlement in settlements:
         if not 0 <= settlement.delay_s <= 366 * 86_400:
             raise BadInput("after_s", settlement.delay_s, "must be between 0 and 31622400 seconds (a year)")
-    settled: Result = yield Operation(lambda: one(_settle_query(table, settlements, config or LeaseConfig())))
+    outcomes = Outcomes()
+    for round_ in rounds(settlements, lambda settlement: settlement.lease):
+        outcomes.add((s.lease for s in round_), (yield from _settle_round(table, round_, config or LeaseConfig())))
+    return outcomes
+
+
+def _settle_round(table: Table, settlements: list[Settlement], config: LeaseConfig) -> Flow[dict[Any, Outcome]]:
+    settled: Result = yield Operation(lambda: one(_settle_query(table, settlements, config)))
     verbs = {s.lease.id: s.verb for s in settlements}
     outcomes = {item_id: WROTE[verbs[item_id]][State(state)] for item_id, state in settled.rows}
     yield from _judge_missing(table, [s.lease for s in settlements], outcomes)
@@ -253,14 +263,14 @@ def is_data_error(error: BaseException) -> bool:
 
 
 def wanted(
-    conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], outcomes: dict[Any, Outcome], good: Sequence[Outcome]
-) -> dict[Any, Outcome]:
+    conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], outcomes: Outcomes, good: Sequence[Outcome]
+) -> Outcomes:
     """Return `outcomes`; inside the caller's transaction only if every one is among `good`.
 
     Raises:
         LeaseNotHeld: inside the caller's transaction, with the outcomes that are not.
     """
-    bad = {item_id: outcome for item_id, outcome in outcomes.items() if outcome not in good}
+    bad = outcomes.other_than(good)
     if bad and callers_transaction(conn):
         raise LeaseNotHeld(bad)
     return outcomes

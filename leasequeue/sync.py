@@ -26,6 +26,7 @@ from leasequeue.fence import (
 from leasequeue.item import Lease
 from leasequeue.maintain import Reclaimed, defer_flow, promote_flow, prune_flow, reclaim_flow
 from leasequeue.mark import ClaimMark
+from leasequeue.outcomes import Outcomes
 from leasequeue.owner import OwnedBy, disown_flow, own_table_flow
 from leasequeue.run import run, single
 from leasequeue.runs import Run, RunRecord, record_run_flow, runs_flow, start_run_flow, swept_flow
@@ -82,7 +83,7 @@ def claim(
     return run(conn, claim_flow(table, worker_id=worker_id, n=n, config=config, lanes=lanes, mark=mark, registered=registered))
 
 
-def renew(conn: psycopg.Connection[Any], table: Table, leases: Sequence[Lease], *, config: LeaseConfig) -> dict[Any, Outcome]:
+def renew(conn: psycopg.Connection[Any], table: Table, leases: Sequence[Lease], *, config: LeaseConfig) -> Outcomes:
     """Extend leases to one lease duration from now, all in one statement; never shortens one.
 
     Args:
@@ -97,7 +98,7 @@ def renew(conn: psycopg.Connection[Any], table: Table, leases: Sequence[Lease], 
     return run(conn, renew_flow(table, leases, config=config))
 
 
-def resolve(conn: psycopg.Connection[Any], table: Table, completions: Completion | Sequence[Completion]) -> dict[Any, Outcome]:
+def resolve(conn: psycopg.Connection[Any], table: Table, completions: Completion | Sequence[Completion]) -> Outcomes:
     """Complete items and store their results, fenced by owner and token, in one statement.
 
     On a connection of its own: a lost lease is told as LOST, a repeat as ALREADY_RESOLVED, and an item whose result the database
@@ -133,7 +134,7 @@ def set_result(conn: psycopg.Connection[Any], table: Table, lease: Lease, result
 
 def settle(
     conn: psycopg.Connection[Any], table: Table, settlements: Sequence[Settlement], *, config: LeaseConfig | None = None
-) -> dict[Any, Outcome]:
+) -> Outcomes:
     """End several leases of one worker without completion, in one statement: retry, fail, repair, release.
 
     Returns:
@@ -183,9 +184,7 @@ def repair(conn: psycopg.Connection[Any], table: Table, lease: Lease, *, error: 
     return (settle(conn, table, [Settlement(lease, "REPAIR", error=error)]))[lease.id]
 
 
-def release(
-    conn: psycopg.Connection[Any], table: Table, leases: Lease | Sequence[Lease], *, after_s: float = 0.0
-) -> dict[Any, Outcome]:
+def release(conn: psycopg.Connection[Any], table: Table, leases: Lease | Sequence[Lease], *, after_s: float = 0.0) -> Outcomes:
     """Give items back without counting the attempt: PENDING at once, or SCHEDULED `after_s` seconds from now."""
     given = [leases] if isinstance(leases, Lease) else list(leases)
     return settle(conn, table, [Settlement(lease, "RELEASE", after_s) for lease in given])

@@ -2,9 +2,9 @@
 -- converted by the column's own type, exactly (numbers in jsonb are numeric).
 UPDATE {table} AS t
    SET state = 'RESOLVED', resolved_at = clock_timestamp(),
-       result = (%(results)s::jsonb[])[array_position(%(ids)s::{id_type}[], t.id)],
+       result = (%(results)s::jsonb[])[array_position(%(tokens)s::uuid[], t.lease_token)],
        ({targets}) = (SELECT {sources}
-                        FROM jsonb_populate_record(NULL::{table}, (%(columns)s::jsonb[])[array_position(%(ids)s::{id_type}[], t.id)]) AS given)
+                        FROM jsonb_populate_record(NULL::{table}, (%(columns)s::jsonb[])[array_position(%(tokens)s::uuid[], t.lease_token)]) AS given)
  WHERE t.id = ANY (%(ids)s::{id_type}[])
    AND t.state = 'ASSIGNED'
    AND t.leased_by IS NOT DISTINCT FROM %(worker_id)s

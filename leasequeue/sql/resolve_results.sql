@@ -1,7 +1,8 @@
--- As resolve.sql, and stores each item's result in the same statement.
+-- As resolve.sql, and stores each item's result in the same statement. The result is found by token, never by id: a batch may hold a lost
+-- lease and its successor on one item, and the lost one's result must not be stored.
 UPDATE {table} AS t
    SET state = 'RESOLVED', resolved_at = clock_timestamp(),
-       result = (%(results)s::jsonb[])[array_position(%(ids)s::{id_type}[], t.id)]
+       result = (%(results)s::jsonb[])[array_position(%(tokens)s::uuid[], t.lease_token)]
  WHERE t.id = ANY (%(ids)s::{id_type}[])
    AND t.state = 'ASSIGNED'
    AND t.leased_by IS NOT DISTINCT FROM %(worker_id)s

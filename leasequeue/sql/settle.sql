@@ -15,7 +15,7 @@ UPDATE {table} AS t
                coalesce(given.error, t.last_error),
                NULL, NULL::timestamptz, NULL::timestamptz, NULL::uuid
           FROM (SELECT (%(verbs)s::text[])[at] AS verb, (%(delays)s::float8[])[at] AS delay_s, (%(errors)s::text[])[at] AS error
-                  FROM (SELECT array_position(%(ids)s::{id_type}[], t.id) AS at) AS place) AS given)
+                  FROM (SELECT array_position(%(tokens)s::uuid[], t.lease_token) AS at) AS place) AS given)
  WHERE t.id = ANY (%(ids)s::{id_type}[])
    AND t.state = 'ASSIGNED'
    AND t.leased_by IS NOT DISTINCT FROM %(worker_id)s
