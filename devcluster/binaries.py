@@ -78,7 +78,7 @@ def ensure(cache: Path, say: Callable[[str], None]) -> dict[str, str]:
     :param say: called with a line of progress at each step of a build.
     :raises DevClusterError: a build failed; the text ends with the compiler's last lines.
     """
-    go = find_go(cache)
+    go = find_go(cache, say)
     programs = _test_assets()
     for family in FAMILIES:
         if family.packages.keys() <= programs.keys():

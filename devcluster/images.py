@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from devcluster.paths import ClusterPaths, cache_root
 
 Say = Callable[[str], None]
 # Python's own wheels and platforms of the base image, whatever this machine runs.
-_PLATFORMS = ("manylinux_2_36_x86_64", "manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+_PLATFORMS = ("manylinux_2_36", "manylinux_2_28", "manylinux_2_17", "manylinux2014")
 _PYTHON = "3.11"
 _KEEP = 3
 _MTIME = 315532800  # 1980-01-01, the first day a wheel can carry: the cache goes by content, not by date
@@ -121,7 +122,7 @@ def _download(cache: Path, lock: Path, say: Say) -> Path:
     with tempfile.TemporaryDirectory(dir=Buildah(cache).scratch()) as temporary:
         command = [
             sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:",
-            f"--python-version={_PYTHON}", "--implementation=cp", *(f"--platform={name}" for name in _PLATFORMS),
+            f"--python-version={_PYTHON}", "--implementation=cp", *(f"--platform={name}_{platform.machine()}" for name in _PLATFORMS),
             "--dest", str(Path(temporary) / "wheels"), "-r", str(lock),
         ]  # fmt: skip
         result = subprocess.run(command, capture_output=True, text=True, timeout=900)

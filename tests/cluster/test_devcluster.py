@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -218,6 +219,35 @@ def test_a_cronjob_runs(paths: ClusterPaths, namespace: str) -> None:
         return kubectl(paths, "-n", namespace, "get", "cronjob", "tick", "-o", "jsonpath={.status.lastSuccessfulTime}")
 
     wait_until(succeeded, 120, "the CronJob has succeeded once")
+
+
+def test_the_postgres_image_runs_as_any_user_on_a_read_only_root(paths: ClusterPaths, namespace: str) -> None:
+    password, database = r"""p@s:w/o%r#d ?&='"\ x""", 'my-"db'
+    database_pod = pod("database", "postgres-entrypoint", "postgres", "-c", "max_connections=77")
+    spec = cast(dict[str, Any], database_pod["spec"])
+    spec["containers"][0]["env"] = [
+        {"name": "POSTGRES_PASSWORD", "value": password},
+        {"name": "POSTGRES_DB", "value": database},
+    ]
+    spec["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/var/lib/postgresql/data"}]
+    spec["volumes"] = [{"name": "data", "emptyDir": {}}]
+    spec["securityContext"] = {**spec["securityContext"], "fsGroup": 4711}
+    kubectl(paths, "-n", namespace, "apply", "-f", "-", stdin=database_pod)
+    wait_until(lambda: phase(paths, namespace, "database") == "Running", 60, "PostgreSQL runs")
+    address = kubectl(paths, "-n", namespace, "get", "pod", "database", "-o", "jsonpath={.status.podIP}")
+    query = (
+        "import json, sys, psycopg; wanted = json.load(sys.stdin); c = psycopg.connect(**wanted);"
+        "print(c.execute('SHOW max_connections').fetchone()[0], c.execute('SHOW fsync').fetchone()[0])"
+    )
+    wanted = {"host": address, "user": "postgres", "password": password, "dbname": database, "connect_timeout": 5}
+    command = [sys.executable, "-m", "devcluster", "exec", "--name", paths.name, "--", sys.executable, "-c", query]
+
+    def answer(password: str) -> subprocess.CompletedProcess[str]:
+        text = json.dumps({**wanted, "password": password})
+        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=30)
+
+    wait_until(lambda: answer(password).stdout == "77 on\n", 30, "PostgreSQL answers with fsync on")
+    assert "password authentication failed" in answer("wrong").stderr
 
 
 def test_exec_keeps_exit_code_and_folder_and_shows_the_tools(paths: ClusterPaths, tmp_path: Path) -> None:
