@@ -170,5 +170,5 @@ async def login() -> Configuration:
     try:
         kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except kubernetes_config.ConfigException:
-        await kubernetes_config.load_kube_config(client_configuration=configuration, persist_config=False)
+        await kubernetes_config.load_kube_config(client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
     return configuration

@@ -1,0 +1,163 @@
+"""The running operator: its parts wired together, in one asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import AsyncExitStack
+
+import kopf
+import structlog
+from kubernetes.aio.client import ApiClient, Configuration
+
+from leasequeue_operator import handlers, metrics, resync, selfcheck
+from leasequeue_operator.cache import Cache, Key
+from leasequeue_operator.health import HealthServer, Watchdog
+from leasequeue_operator.kinds import POD_MONITOR
+from leasequeue_operator.kube import Kube, KubeError
+from leasequeue_operator.observe.database import Hub
+from leasequeue_operator.reconcile import Reconciler
+from leasequeue_operator.settings import Settings
+from leasequeue_operator.workqueue import WorkQueue
+
+log = structlog.get_logger()
+
+START_RETRY_S = 5.0
+JITTER = 0.1  # of the poll period, so that queues of one period spread
+CRASHED_AGAIN_S = 30.0
+
+
+class Operator:
+    """One operator process.
+
+    Args:
+        settings: its settings.
+        configuration: the login to the API server.
+    """
+
+    def __init__(self, settings: Settings, configuration: Configuration) -> None:
+        self._settings, self._configuration = settings, configuration
+        self._kube = Kube(ApiClient(configuration), settings.request_timeout_s)
+        self._cache, self._work, self._hub = Cache(), WorkQueue(), Hub()
+        self._tally, self._watchdog = metrics.Tally(), Watchdog()
+        self._reconciler = Reconciler(self._kube, self._cache, self._hub, settings, self._tally)
+        collector = metrics.Collector(self._reconciler.memories, self._tally, self._work)
+        self._not_ready = "starting"
+        self.health = HealthServer(settings.http_port, self._watchdog, lambda: self._not_ready, metrics.registry(collector))
+
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT (kopf takes them), or until a part of it fails."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._kube.close)
+            stack.push_async_callback(self._hub.close)
+            await self.health.start()
+            stack.push_async_callback(self.health.stop)
+            log.info("operator_started", http_port=self.health.port, namespaces=self._settings.watch_namespaces or "all")
+            self._watchdog.expect("start", 600)
+            await self._start()
+            await self._serve()
+
+    async def _start(self) -> None:
+        """Wait for the API server, the rights and the CRD, then take over the first lists."""
+        while True:
+            try:
+                await self._check_rights()
+                await resync.resync(self._kube, self._cache, self._settings.watch_namespaces)
+                found = await resync.has_api(self._kube, POD_MONITOR.api_version, POD_MONITOR.plural)
+            except KubeError as ex:
+                crd_lacks = ex.status == 404
+                self._not_ready = "the CRD leasequeues.leasequeue.dev is not installed" if crd_lacks else str(ex)
+                log.warning("operator_waits", reason=self._not_ready)
+                await asyncio.sleep(START_RETRY_S)
+                self._watchdog.beat("start")
+            else:
+                self._reconciler.monitor = found
+                return
+
+    async def _check_rights(self) -> None:
+        missing = await selfcheck.missing_rights(self._kube, self._settings.watch_namespaces)
+        for right, text in missing:
+            (log.warning if right.optional else log.error)("right_missing", right=text, needed_to=right.why)
+        fatal = [text for right, text in missing if not right.optional]
+        if fatal:
+            raise KubeError(403, "Forbidden", f"the operator lacks rights: {'; '.join(fatal)}. Apply its RBAC manifests.")
+
+    async def _serve(self) -> None:
+        for key in self._cache.queue_keys():
+            self._work.add(key)
+        self._watchdog.expect("start", float("inf"))
+        self._watchdog.expect("resync", 3 * self._settings.resync_s + 60)
+        registry = handlers.build(self._cache, self._work.add, self._count, self._configuration)
+        tasks = [asyncio.create_task(self._worker(), name=f"reconcile-{n}") for n in range(self._settings.workers)]
+        tasks.append(asyncio.create_task(self._resync_for_ever(), name="resync"))
+        namespaces = self._settings.watch_namespaces
+        watches = asyncio.create_task(
+            kopf.operator(
+                registry=registry,
+                settings=handlers.settings(self._settings),
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+                standalone=True,
+            ),
+            name="watches",
+        )
+        self._not_ready = ""
+        try:
+            await asyncio.wait([watches, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._not_ready = "stopping"
+            for task in tasks:
+                task.cancel()
+            watches.cancel()
+            ended = await asyncio.gather(watches, *tasks, return_exceptions=True)
+        for outcome in ended:
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    def _count(self, kind: str) -> None:
+        self._tally.events[kind] += 1
+
+    async def _worker(self) -> None:
+        while True:
+            key = await self._work.get()
+            try:
+                await self._one(key)
+            finally:
+                self._work.done(key)
+
+    async def _one(self, key: Key) -> None:
+        began = time.monotonic()
+        structlog.contextvars.bind_contextvars(queue="/".join(key))
+        try:
+            after_s = await self._reconciler.reconcile(key)
+        except KubeError as ex:
+            wait_s = self._work.add_failed(key, ex.retry_after_s or 0.0)
+            self._tally.reconciled("failed", time.monotonic() - began)
+            log.warning("reconcile_failed", error=str(ex), again_in_s=round(wait_s, 1))
+        except Exception:
+            # A mistake of ours with one queue must not end the service of the others; it is told and counted.
+            self._work.add(key, CRASHED_AGAIN_S)
+            self._tally.reconciled("crashed", time.monotonic() - began)
+            log.exception("reconcile_crashed")
+        else:
+            self._tally.reconciled("done", time.monotonic() - began)
+            self._work.succeeded(key)
+            if after_s is None:
+                self._work.forget(key)
+            else:
+                self._work.add(key, after_s * random.uniform(1 - JITTER, 1 + JITTER))
+
+    async def _resync_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.resync_s)
+            self._watchdog.beat("resync")
+            try:
+                concerned = await resync.resync(self._kube, self._cache, self._settings.watch_namespaces)
+            except KubeError as ex:
+                self._tally.resyncs["failed"] += 1
+                log.warning("resync_failed", error=str(ex))
+                continue
+            self._tally.resyncs["done"] += 1
+            for key in concerned:
+                self._work.add(key)

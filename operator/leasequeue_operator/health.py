@@ -1,0 +1,88 @@
+"""/healthz, /readyz and /metrics.
+
+Liveness looks at the operator's own loops alone: a database or API server that is down is no reason to restart it. Readiness
+says that the queues have been listed and the watches run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+STOP_S = 2.0
+
+
+class Watchdog:
+    """Loops that must go round.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._limits: dict[str, float] = {}
+        self._beats: dict[str, float] = {}
+
+    def expect(self, loop: str, within_s: float) -> None:
+        """From now on `loop` must beat at least every `within_s` seconds."""
+        self._limits[loop], self._beats[loop] = within_s, self._clock()
+
+    def beat(self, loop: str) -> None:
+        """`loop` went round."""
+        self._beats[loop] = self._clock()
+
+    def stuck(self) -> list[str]:
+        """Loops that did not go round in time."""
+        now = self._clock()
+        return [name for name, limit_s in self._limits.items() if now - self._beats[name] > limit_s]
+
+
+class HealthServer:
+    """The HTTP server.
+
+    Args:
+        port: 0 takes a free one.
+        watchdog: for /healthz.
+        ready: for /readyz; gives what is not ready yet, empty when all is.
+        registry: for /metrics.
+    """
+
+    def __init__(self, port: int, watchdog: Watchdog, ready: Callable[[], str], registry: CollectorRegistry) -> None:
+        self.port = port
+        self._watchdog, self._ready, self._registry = watchdog, ready, registry
+        app = web.Application()
+        app.add_routes([
+            web.get("/healthz", self._healthz), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics),
+        ])  # fmt: skip
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_S)
+
+    async def start(self) -> None:
+        """Listen. Raises OSError where the port is taken."""
+        await self._runner.setup()
+        # None: all addresses, IPv4 and IPv6, whichever the cluster has.
+        site = web.TCPSite(self._runner, None, self.port)
+        await site.start()
+        addresses = self._runner.addresses
+        self.port = int(addresses[0][1]) if addresses else self.port
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        stuck = self._watchdog.stuck()
+        return _answer("stuck: " + ", ".join(stuck) if stuck else "")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        return _answer(self._ready())
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _answer(problem: str) -> web.Response:
+    return web.Response(text=(problem or "ok") + "\n", status=503 if problem else 200)

@@ -1,0 +1,39 @@
+"""What the operator remembers of each queue between two reconciliations. All of it can be lost: a restart finds its way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from leasequeue_operator.plan.conditions import Condition
+from leasequeue_operator.plan.observation import Observation
+from leasequeue_operator.plan.spec import Spec
+from leasequeue_operator.scaling.decide import ScalingState
+
+
+@dataclass(slots=True)
+class Memory:
+    """One queue.
+
+    Args:
+        uid: its uid; a queue made anew under the same name starts with an empty memory.
+        written: the status written last.
+        written_at: monotonic time of that write, seconds.
+        scaling: memory of the scaling; None until the first decision.
+        accepted: the last spec that was valid, which goes on while a newer one is refused.
+        autoscaler: name of another autoscaler on the Deployment.
+        autoscaler_at: monotonic time when that was looked for.
+        observation: what the newest reconciliation saw, for the metrics.
+        conditions: and what it made of it.
+    """
+
+    uid: str
+    written: Mapping[str, Any] = field(default_factory=dict)
+    written_at: float = float("-inf")
+    scaling: ScalingState | None = None
+    accepted: Spec | None = None
+    autoscaler: str | None = None
+    autoscaler_at: float = float("-inf")
+    observation: Observation | None = None
+    conditions: Sequence[Condition] = ()

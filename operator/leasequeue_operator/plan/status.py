@@ -1,0 +1,84 @@
+"""The status of a LeaseQueue, and when it is worth a write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from leasequeue.sample import Stats
+from leasequeue.states import State
+from leasequeue_operator.plan import names
+from leasequeue_operator.plan.conditions import Condition, merge, timestamp
+from leasequeue_operator.plan.deployment import COMPONENT
+from leasequeue_operator.plan.observation import Observation
+
+WRITE_EVERY_S = 60.0
+PODS_EVERY_S = 10.0
+
+
+def build(o: Observation, found: list[Condition], previous: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole status.
+
+    Args:
+        o: what was seen.
+        found: the conditions.
+        previous: the status written last.
+    """
+    status: dict[str, Any] = {
+        "observedGeneration": o.queue.generation,
+        "conditions": merge(previous.get("conditions") or (), found, o.queue.generation, o.now),
+        "desiredReplicas": o.desired,
+        "replicas": o.existing,
+        "readyReplicas": o.ready,
+        "selector": names.selector_text(o.queue.uid, COMPONENT),
+        "scaling": _scaling(o, previous),
+    }
+    stats = o.database.stats if o.database is not None else None
+    if stats is not None:
+        status["items"] = _items(stats)
+        if o.owner and stats.swept_at is not None:
+            status["reclaimer"] = {"lastSuccessTime": _time(stats.swept_at)}
+    return status
+
+
+def worth_writing(status: Mapping[str, Any], written: Mapping[str, Any], age_s: float) -> bool:
+    """Whether to write: at once when desired or a condition changed, else once a minute if anything did.
+
+    Pods that come and go are told every 10 s at most: a big fleet's start would be hundreds of writes otherwise.
+    """
+    if _essence(status) != _essence(written):
+        return True
+    if any(status.get(k) != written.get(k) for k in ("replicas", "readyReplicas")):
+        return age_s >= PODS_EVERY_S
+    return age_s >= WRITE_EVERY_S and status != written
+
+
+def _essence(status: Mapping[str, Any]) -> object:
+    told = [(c.get("type"), c.get("status"), c.get("reason")) for c in status.get("conditions") or ()]
+    same = ("observedGeneration", "desiredReplicas", "selector")
+    return sorted(told), [status.get(k) for k in same]
+
+
+def _scaling(o: Observation, previous: Mapping[str, Any]) -> dict[str, Any]:
+    before = previous.get("scaling") or {}
+    scaling: dict[str, Any] = {}
+    if o.decision is not None:
+        scaling = {"limiter": o.decision.limiter, "state": o.decision.state.to_status()}
+        if o.decision.raw is not None:
+            scaling["raw"] = o.decision.raw
+    changed = previous.get("desiredReplicas") not in (None, o.desired)
+    last = timestamp(o.now) if changed else before.get("lastScaleTime")
+    return {**scaling, **({"lastScaleTime": last} if last else {})}
+
+
+def _items(stats: Stats) -> dict[str, Any]:
+    items: dict[str, Any] = {state.value.lower(): stats.counts[state] for state in State}
+    items.update(pendingDue=stats.due, expired=stats.expired, sampleTime=_time(stats.now))
+    if stats.oldest_pending_at is not None:
+        items["oldestPendingTime"] = _time(stats.oldest_pending_at)
+    return items
+
+
+def _time(moment: datetime) -> str:
+    return timestamp(moment.astimezone(UTC).timestamp())

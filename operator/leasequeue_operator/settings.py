@@ -1,0 +1,66 @@
+"""The operator's settings: flags and `LEASEQUEUE_*` variables from one definition, each with unit, default and bounds."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+def own_version() -> str:
+    """Version of the installed distribution."""
+    try:
+        return version("leasequeue")
+    except PackageNotFoundError:
+        return "0"
+
+
+class Settings(BaseSettings):
+    """See the descriptions. A flag wins over its variable."""
+
+    model_config = SettingsConfigDict(env_prefix="LEASEQUEUE_", extra="ignore", frozen=True)
+
+    watch_namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Namespaces to serve, separated by commas. Default: all namespaces."
+    )
+    worker_image: str = Field(
+        default=f"leasequeue-worker:{own_version()}",
+        min_length=1,
+        description="Image of workers whose LeaseQueue names none.",
+    )
+    reclaimer_image: str = Field(
+        default=f"leasequeue-reclaimer:{own_version()}",
+        min_length=1,
+        description="Image of the reclaimer and of schema Jobs.",
+    )
+    image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field(
+        default="IfNotPresent", description="When the kubelet pulls the reclaimer's image."
+    )
+    image_pull_secrets: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Names of image pull Secrets for all pods, in the queues' namespaces, by commas."
+    )
+    http_port: int = Field(
+        default=8080, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics; 0 takes a free one."
+    )
+    workers: int = Field(default=64, ge=1, le=512, description="Queues that are worked on at a time.")
+    request_timeout_s: float = Field(default=10.0, ge=1, le=60, description="Deadline of each call to the API server, seconds.")
+    resync_s: float = Field(
+        default=60.0, ge=5, le=3600, description="Seconds between two full lists, which notice what a watch missed."
+    )
+    watch_timeout_s: int = Field(default=300, ge=10, le=3600, description="Seconds after which a watch is opened anew.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level of the log lines.")
+
+    @field_validator("watch_namespaces", "image_pull_secrets", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, (list, tuple)):
+            return value
+        return tuple(dict.fromkeys(part.strip() for part in parts if str(part).strip()))
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
