@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -56,6 +56,7 @@ def enqueue(
     *,
     on_duplicate: OnDuplicate = "skip",
     notify: bool = True,
+    where: Callable[[int], str] = "row {}".format,
 ) -> list[Enqueued]:
     """Add items; all of them or none.
 
@@ -66,6 +67,7 @@ def enqueue(
             priority, run_at, lane, trace_id, source_hash; a run_at of the future makes it SCHEDULED.
         on_duplicate: `skip` gives the id of the item that holds the key; `error` enqueues nothing then.
         notify: wake listeners when the transaction commits.
+        where: names a row by its number, for errors.
 
     Returns:
         One answer a row, in the order given. created_at rises strictly in that order.
@@ -75,7 +77,7 @@ def enqueue(
         DuplicateKey: see `on_duplicate`.
         psycopg.Error: the database refused the rows (a constraint of the table's own) or did not answer.
     """
-    return run(conn, enqueue_flow(table, rows, on_duplicate=on_duplicate, notify=notify))
+    return run(conn, enqueue_flow(table, rows, on_duplicate=on_duplicate, notify=notify, where=where))
 
 
 async def aenqueue(
@@ -91,7 +93,12 @@ async def aenqueue(
 
 
 def enqueue_flow(
-    table: Table, rows: Sequence[Mapping[str, Any]], *, on_duplicate: OnDuplicate, notify: bool
+    table: Table,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    on_duplicate: OnDuplicate,
+    notify: bool,
+    where: Callable[[int], str] = "row {}".format,
 ) -> Flow[list[Enqueued]]:
     """Flow behind `enqueue`."""
     check_on_duplicate(on_duplicate)
@@ -100,7 +107,7 @@ def enqueue_flow(
     if not rows:
         return []
     encoder = RowEncoder(table)
-    encoded = [encoder.encode(row, f"row {number}") for number, row in enumerate(rows, 1)]
+    encoded = [encoder.encode(row, where(number)) for number, row in enumerate(rows, 1)]
     adding = _Enqueue(table, rows, encoded, on_duplicate, notify)
     added: list[Enqueued] = yield Operation(
         adding.steps, lock_timeout_ms=LOCK_TIMEOUT_MS, statement_timeout_ms=STATEMENT_TIMEOUT_MS
