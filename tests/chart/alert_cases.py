@@ -76,7 +76,7 @@ def _inflight() -> Iterator[Case]:
     for alert, limit in (("InflightHigh", 80), ("InflightCritical", 95), ("InflightExceeded", 101)):
         yield Case(alert, "at the threshold", queue({"leasequeue_assigned": f"{limit}x90"}), names=(TEAM_A,))
         yield Case(alert, "one below", queue({"leasequeue_assigned": f"{limit - 1}x90"}))
-        yield Case(alert, "a short peak", queue({"leasequeue_assigned": f"10x29 {limit}x0 10x60"}), minute=31)
+        yield Case(alert, "just begun", queue({"leasequeue_assigned": f"10x29 {limit}x60"}))
         yield Case(
             alert,
             "one queue of two, each with its own threshold",
@@ -124,6 +124,8 @@ def _at_ceiling() -> Iterator[Case]:
     )
     yield Case("AtCeiling", "items wait, and there is room", queue({**full, **ENFORCE} | {"leasequeue_assigned": "97x90"}))
     yield Case("AtCeiling", "policy Alert", queue(full))
+    begun = {"leasequeue_oldest_pending_timestamp_seconds": "1170x90"}
+    yield Case("AtCeiling", "just begun", queue({**full, **ENFORCE, **begun}))
     yield Case("AtCeiling", "no sample of the ceiling", queue({**full, **ENFORCE} | {"leasequeue_max_inflight": ""}))
 
 
@@ -155,6 +157,7 @@ def _reclaimer() -> Iterator[Case]:
     oldest = "leasequeue_oldest_expired_timestamp_seconds"
     yield Case("LeasesNotReclaimed", "expired since minute 10", queue({oldest: "_x10 600x80"}), names=(TEAM_A,))
     yield Case("LeasesNotReclaimed", "nothing expired", queue())
+    yield Case("LeasesNotReclaimed", "just begun", queue({oldest: "1425x90"}))
     yield Case("LeasesNotReclaimed", "always one, each reclaimed in time", queue({oldest: "-60+60x90"}))
     yield Case(
         "LeasesNotReclaimed",
@@ -172,6 +175,7 @@ def _waiting() -> Iterator[Case]:
     yield Case("OldestItemTooOld", "waits for half an hour", queue(old), names=(TEAM_A,))
     yield Case("OldestItemTooOld", "within the limit", queue({oldest: "1260x90"}))
     yield Case("OldestItemTooOld", "nothing waits", queue({oldest: ""}))
+    yield Case("OldestItemTooOld", "just begun", queue({oldest: "1170x90"}))
     yield Case("OldestItemTooOld", "a limit of an hour", queue(old | {"leasequeue_oldest_pending_limit_seconds": "3600x90"}))
     yield Case("OldestItemTooOld", "suspended", queue(old | suspended))
     yield Case("OldestItemTooOld", "taken at last", queue({oldest: "0x30 stale"}), minute=32)
@@ -201,6 +205,7 @@ def _trouble() -> Iterator[Case]:
     restarted = queue({repair: "3x20 stale"}) | queue({repair: "_x20 5x70"}, pod="op-2")
     yield Case("RepairGrowing", "across a restart of the operator", restarted, names=(TEAM_A,))
     yield Case("RepairGrowing", "some, and no more", queue())
+    yield Case("RepairGrowing", "just begun", queue({repair: "3x29 4x60"}))
     yield Case("RepairGrowing", "fewer", queue({repair: "9x20 3x70"}))
     yield Case("RepairGrowing", "an hour later", queue({repair: "3x10 4x80"}), minute=75)
     yield Case("RepairGrowing", "no samples", queue({repair: ""}))
@@ -225,6 +230,7 @@ def _blind() -> Iterator[Case]:
     three = queue() | queue({stamp: ""}, of=TEAM_B) | queue(of=("team-c", "other"))
     yield Case("MetricsStale", "one queue of three without data", three, names=(TEAM_B,))
     yield Case("MetricsStale", "fresh", queue())
+    yield Case("MetricsStale", "just begun", queue({stamp: "1680x90"}))
     yield Case("MetricsStale", "a slow poll", queue({stamp: "1080x90", "leasequeue_poll_period_seconds": "300x90"}), minute=33)
     yield Case("MetricsStale", "not accepted", queue(rejected | {stamp: ""}))
     yield Case("MetricsStale", "no queues at all", dict(OPERATOR))
@@ -232,6 +238,7 @@ def _blind() -> Iterator[Case]:
     info = 'leasequeue_operator_info{version="0.1.0",pod="op-1"}'
     yield Case("OperatorDown", "gone since minute 10", {info: "1x10 stale"}, bare=True)
     yield Case("OperatorDown", "never there", {"other": "1x90"}, bare=True)
+    yield Case("OperatorDown", "just begun", {info: "1x28 stale"})
     yield Case("OperatorDown", "there, without queues", dict(OPERATOR))
     moved = {info: "1x20 stale", info.replace("op-1", "op-2"): "_x22 1x60"}
     yield Case("OperatorDown", "replaced", moved, minute=27)
