@@ -250,6 +250,23 @@ def test_the_postgres_image_runs_as_any_user_on_a_read_only_root(paths: ClusterP
     assert "password authentication failed" in answer("wrong").stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["operator", "worker", "reclaimer"])
+def test_our_images_start_as_any_user_on_a_read_only_root(paths: ClusterPaths, namespace: str, name: str) -> None:
+    built = devcluster("images", name, "--name", paths.name, "--json")
+    image = json.loads(built.stdout)[f"leasequeue-{name}"]
+    starter = pod(name)
+    container = cast(dict[str, Any], starter["spec"])["containers"][0]
+    del container["command"]
+    container |= {"image": image, "args": ["--help"]}
+    kubectl(paths, "-n", namespace, "apply", "-f", "-", stdin=starter)
+    wait_until(lambda: phase(paths, namespace, name) in ("Succeeded", "Failed"), 60, f"leasequeue-{name} --help ends")
+
+    logs = kubectl(paths, "-n", namespace, "logs", name)
+    assert phase(paths, namespace, name) == "Succeeded", logs
+    assert f"Usage: leasequeue-{name}" in logs
+
+
 def test_exec_keeps_exit_code_and_folder_and_shows_the_tools(paths: ClusterPaths, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "devcluster", "exec", "--name", paths.name, "--", "sh", "-c",
                "pwd; command -v helm; echo $KUBECONFIG; exit 7"]  # fmt: skip
