@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ from leasequeue.schema import checks, columns, indexes
 from leasequeue.schema.ddl import raw, render
 from leasequeue.schema.facts import Facts, inspect_flow, require_table
 from leasequeue.schema.report import Finding, Report, adopt_command
-from leasequeue.schema.spec import SCHEMA_VERSION
+from leasequeue.schema.spec import SCHEMA_VERSION, STATES
 
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "p": "a partitioned table"}
 
@@ -96,7 +97,17 @@ def refusals(facts: Facts, verdict: checks.Verdict) -> list[Finding]:
         found.append(Finding("KIND", "it takes part in table inheritance; a lease queue needs a table of its own"))
     if facts.persistence == "t":
         found.append(Finding("KIND", "it is a temporary table, which no worker can see"))
-    return [*found, *columns.wrong_columns(facts), *verdict.refused]
+    return [*found, *columns.wrong_columns(facts), *_wrong_default(facts, verdict), *verdict.refused]
+
+
+def _wrong_default(facts: Facts, verdict: checks.Verdict) -> list[Finding]:
+    """A default outside the allowed states would make every plain INSERT fail once our CHECK stands."""
+    default = facts.columns["state"].default if facts.has("state") else None
+    literal = re.fullmatch(r"'([^']*)'::.*", default or "")
+    if literal is None or literal[1] in (*STATES, *verdict.extra):
+        return []
+    alter = f"ALTER TABLE {facts.sql_name} ALTER COLUMN state SET DEFAULT 'PENDING'"
+    return [Finding("STATE_DEFAULT", f"the default of column state is {default}, which nobody would serve", alter)]
 
 
 def _gaps(facts: Facts, verdict: checks.Verdict, strict_lanes: bool) -> list[Finding]:
