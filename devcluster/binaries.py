@@ -83,11 +83,24 @@ def ensure(cache: Path, say: Callable[[str], None]) -> dict[str, str]:
     for family in FAMILIES:
         if family.packages.keys() <= programs.keys():
             continue
-        folder = cache / "bin" / cache_key(TOOLS / family.module, family, go.version)
-        if not folder.is_dir():
-            _build_family(family, folder, go, say)
-        programs = {name: str(folder / name) for name in family.packages} | programs
+        programs = _family_programs(family, cache, go, say) | programs
     return programs
+
+
+def program(name: str, cache: Path, say: Callable[[str], None]) -> str:
+    """Path of one program; builds its family where it is not cached, and no other.
+
+    :raises DevClusterError: as for `ensure`.
+    """
+    family = next(family for family in FAMILIES if name in family.packages)
+    return _family_programs(family, cache, find_go(cache, say), say)[name]
+
+
+def _family_programs(family: Family, cache: Path, go: Go, say: Callable[[str], None]) -> dict[str, str]:
+    folder = cache / "bin" / cache_key(TOOLS / family.module, family, go.version)
+    if not folder.is_dir():
+        _build_family(family, folder, go, say)
+    return {name: str(folder / name) for name in family.packages}
 
 
 def _test_assets() -> dict[str, str]:

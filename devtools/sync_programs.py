@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
 from devcluster import binaries
 from devcluster.paths import cache_root
-from devcluster.toolchain import find_go
 
 DEADLINE_S = 600
 
@@ -33,15 +33,7 @@ def helm() -> str:
         NoProgramError: `LEASEQUEUE_HELM` is no program.
         DevClusterError: it cannot be built.
     """
-    given = _given("LEASEQUEUE_HELM")
-    if given:
-        return given
-    family = next(f for f in binaries.FAMILIES if f.module == "helm")
-    go = find_go(cache_root())
-    folder = cache_root() / "bin" / binaries.cache_key(binaries.TOOLS / family.module, family, go.version)
-    if not folder.is_dir():
-        binaries._build_family(family, folder, go, print)
-    return str(folder / "helm")
+    return _given("LEASEQUEUE_HELM") or binaries.program("helm", cache_root(), _say)
 
 
 @cache
@@ -58,6 +50,10 @@ def promtool() -> str:
     if not program.exists():
         _unpack_promtool(program)
     return str(program)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _given(variable: str) -> str | None:

@@ -52,7 +52,7 @@ HEALTHY: Mapping[str, str] = {
     'leasequeue_condition{type="Accepted",status="False"}': "0x90",
     'leasequeue_condition{type="Suspended",status="True"}': "0x90",
     'leasequeue_condition{type="LanesBlocked",status="True"}': "0x90",
-    "leasequeue_lock_failures_total": "0x90",
+    "leasequeue_database_errors_total{kind='busy'}": "0x90",
 }
 OPERATOR: Series = {'leasequeue_operator_info{version="0.1.0",pod="op-1"}': "1x90"}
 ENFORCE = {'leasequeue_info{max_inflight_policy="Alert"}': "", 'leasequeue_info{max_inflight_policy="Enforce"}': "1x90"}
@@ -157,6 +157,8 @@ def _reclaimer() -> Iterator[Case]:
     oldest = "leasequeue_oldest_expired_timestamp_seconds"
     yield Case("LeasesNotReclaimed", "expired since minute 10", queue({oldest: "_x10 600x80"}), names=(TEAM_A,))
     yield Case("LeasesNotReclaimed", "nothing expired", queue())
+    suspended = {oldest: "_x10 600x80", "leasequeue_reclaimer_overdue_seconds": ""}
+    yield Case("LeasesNotReclaimed", "the reclaimer is suspended", queue(suspended), names=(TEAM_A,))
     yield Case("LeasesNotReclaimed", "just begun", queue({oldest: "1425x90"}))
     yield Case("LeasesNotReclaimed", "always one, each reclaimed in time", queue({oldest: "-60+60x90"}))
     yield Case(
@@ -190,7 +192,7 @@ def _waiting() -> Iterator[Case]:
 
 
 def _trouble() -> Iterator[Case]:
-    failures = "leasequeue_lock_failures_total"
+    failures = "leasequeue_database_errors_total{kind='busy'}"
     yield Case("LockContention", "one a second", queue({failures: "0+60x90"}), names=(TEAM_A,))
     spread = queue({failures: "0+10x90"}, pod="w-1") | queue({failures: "0+10x90"}, pod="w-2")
     yield Case("LockContention", "spread over workers", spread, names=(TEAM_A,))
@@ -198,6 +200,8 @@ def _trouble() -> Iterator[Case]:
     yield Case("LockContention", "a minute of it", queue({failures: "0x20 100 200 200x60"}), minute=24)
     yield Case("LockContention", "a restarted worker counts from zero", queue({failures: "5000x20 0x69"}))
     yield Case("LockContention", "no workers", queue({failures: ""}))
+    away = {failures: "", "leasequeue_database_errors_total{kind='connection'}": "0+60x90"}
+    yield Case("LockContention", "errors of another kind", queue(away))
 
     repair = "leasequeue_items{state='REPAIR'}"
     yield Case("RepairGrowing", "one more", queue({repair: "3x20 4x70"}), names=(TEAM_A,))

@@ -94,6 +94,19 @@ def test_for_severity_labels_and_address_are_values(render: Render) -> None:
     assert "OPERATOR_SELECTOR" not in str(rule)
 
 
+EXPORTERS = ("operator/leasequeue_operator/metrics.py", "worker/leasequeue_worker/metrics.py")
+
+
+def test_every_metric_of_the_rules_is_exported(rules: Rules) -> None:
+    """By the exporters' sources: a renamed metric would leave its alert silent for ever."""
+    used = {name for rule in rules.values() for name in re.findall(r"\bleasequeue_[a-z_]+", rule["expr"])}
+    sources = "".join((ROOT / file).read_text() for file in EXPORTERS)
+    texts = set(re.findall(r'"([a-z_]+)"', sources))
+    exported = {name if name.startswith("leasequeue_") else f"leasequeue_{name}" for name in texts}
+    assert {name for name in used if name.removesuffix("_total") not in exported} == set()
+    assert len(used) >= 18
+
+
 def test_promtool_takes_the_rules(group: dict[str, Any], tmp_path: Path, promtool_path: str) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [group]}))
     result = promtool(promtool_path, tmp_path, "check", "rules", "--lint=all", "--lint-fatal", "rules.yaml")

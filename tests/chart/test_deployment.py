@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leasequeue_operator.settings import Settings
 from tests.chart.support import Refusal, Render, container, kinds, nested, one
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
@@ -52,6 +53,34 @@ def test_images_by_tag_and_by_digest(render: Render) -> None:
 def test_pull_secrets_as_names_or_objects(render: Render) -> None:
     pod = one(render({"imagePullSecrets": ["a", {"name": "b"}]}), "Deployment")["spec"]["template"]["spec"]
     assert pod["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("values", "setting", "expected"),
+    [
+        ({"worker": {"image": {"repository": "ww", "tag": "1"}}}, "worker_image", "ww:1"),
+        ({"reclaimer": {"image": {"repository": "rr", "tag": "1"}}}, "reclaimer_image", "rr:1"),
+        ({"reclaimer": {"image": {"pullPolicy": "Never"}}}, "image_pull_policy", "Never"),
+        ({"queueImagePullSecrets": ["a", "b"]}, "image_pull_secrets", ("a", "b")),
+        ({"watchNamespaces": ["team-a", "team-b"]}, "watch_namespaces", ("team-a", "team-b")),
+        ({"httpPort": 9000}, "http_port", 9000),
+        ({"logLevel": "warning"}, "log_level", "WARNING"),
+        ({"extraEnv": [{"name": "LEASEQUEUE_RESYNC_S", "value": "120"}]}, "resync_s", 120.0),
+    ],
+)
+def test_the_operator_understands_its_settings(
+    values: dict[str, object], setting: str, expected: object, render: Render, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for entry in container(render(values))["env"]:
+        monkeypatch.setenv(entry["name"], entry["value"])
+    assert getattr(Settings(), setting) == expected
+
+
+def test_the_charts_defaults_are_the_operators(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    default = Settings()
+    for entry in container(render())["env"]:
+        monkeypatch.setenv(entry["name"], entry["value"])
+    assert Settings() == default
 
 
 def test_common_labels_are_everywhere_but_never_replace_ours(render: Render) -> None:

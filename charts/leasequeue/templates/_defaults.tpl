@@ -14,6 +14,7 @@ image:
   digest: ''
   pullPolicy: IfNotPresent
 imagePullSecrets: []
+queueImagePullSecrets: []
 worker:
   image:
     repository: leasequeue-worker
@@ -24,6 +25,7 @@ reclaimer:
     repository: leasequeue-reclaimer
     tag: ''
     digest: ''
+    pullPolicy: IfNotPresent
 watchNamespaces: []
 logLevel: info
 httpPort: 8080
