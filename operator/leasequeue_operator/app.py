@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
+import threading
 import time
 from contextlib import AsyncExitStack
 
@@ -47,7 +49,7 @@ class Operator:
         self.health = HealthServer(settings.http_port, self._watchdog, lambda: self._not_ready, metrics.registry(collector))
 
     async def run(self) -> None:
-        """Run until SIGTERM or SIGINT (kopf takes them), or until a part of it fails."""
+        """Run until SIGTERM or SIGINT, or until a part of it fails."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._kube.close)
             stack.push_async_callback(self._hub.close)
@@ -92,6 +94,7 @@ class Operator:
         tasks = [asyncio.create_task(self._worker(), name=f"reconcile-{n}") for n in range(self._settings.workers)]
         tasks.append(asyncio.create_task(self._resync_for_ever(), name="resync"))
         namespaces = self._settings.watch_namespaces
+        started, stop = asyncio.Event(), asyncio.Event()
         watches = asyncio.create_task(
             kopf.operator(
                 registry=registry,
@@ -99,11 +102,15 @@ class Operator:
                 clusterwide=not namespaces,
                 namespaces=namespaces,
                 standalone=True,
+                ready_flag=started,
+                stop_flag=stop,
             ),
             name="watches",
         )
-        self._not_ready = ""
         try:
+            await asyncio.wait([watches, asyncio.create_task(started.wait())], return_when=asyncio.FIRST_COMPLETED)
+            _stop_on_signals(stop)
+            self._not_ready = ""
             await asyncio.wait([watches, *tasks], return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._not_ready = "stopping"
@@ -161,3 +168,11 @@ class Operator:
             self._tally.resyncs["done"] += 1
             for key in concerned:
                 self._work.add(key)
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """Take the signals over from kopf, whose handler fails at a second one."""
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)

@@ -22,6 +22,7 @@ class Cache:
         self._objects: dict[str, dict[Key, dict[str, Any]]] = {kind.name: {} for kind in (LEASE_QUEUE, *WATCHED_CHILDREN)}
         self._keys: dict[str, Key] = {}  # uid of a queue → its key
         self._children: dict[str, set[tuple[str, Key]]] = {}  # uid of a queue → kind and key of children
+        self.autoscalers: dict[Key, str] = {}  # Deployment → the other autoscaler that acts on it
 
     def queue(self, key: Key) -> dict[str, Any] | None:
         """A LeaseQueue as last seen."""

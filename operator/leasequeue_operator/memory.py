@@ -22,8 +22,6 @@ class Memory:
         written_at: monotonic time of that write, seconds.
         scaling: memory of the scaling; None until the first decision.
         accepted: the last spec that was valid, which goes on while a newer one is refused.
-        autoscaler: name of another autoscaler on the Deployment.
-        autoscaler_at: monotonic time when that was looked for.
         observation: what the newest reconciliation saw, for the metrics.
         conditions: and what it made of it.
     """
@@ -33,7 +31,5 @@ class Memory:
     written_at: float = float("-inf")
     scaling: ScalingState | None = None
     accepted: Spec | None = None
-    autoscaler: str | None = None
-    autoscaler_at: float = float("-inf")
     observation: Observation | None = None
     conditions: Sequence[Condition] = ()

@@ -18,14 +18,14 @@ from leasequeue_operator import events
 from leasequeue_operator.apply import Applier
 from leasequeue_operator.cache import Cache, Key
 from leasequeue_operator.children import Children
-from leasequeue_operator.kinds import AUTOSCALER, LEASE_QUEUE, SECRET
+from leasequeue_operator.kinds import LEASE_QUEUE, SECRET
 from leasequeue_operator.kube import Kube, KubeError
 from leasequeue_operator.memory import Memory
 from leasequeue_operator.metrics import Tally
 from leasequeue_operator.observe.database import Hub, Wanted
 from leasequeue_operator.observe.secret import Connection, read_connection
 from leasequeue_operator.observe.view import DatabaseView
-from leasequeue_operator.plan import accept, conditions, ownership, status
+from leasequeue_operator.plan import accept, conditions, status
 from leasequeue_operator.plan import events as transitions
 from leasequeue_operator.plan.names import MANAGER
 from leasequeue_operator.plan.observation import Observation
@@ -39,7 +39,6 @@ from leasequeue_operator.settings import Settings
 
 log = structlog.get_logger()
 
-AUTOSCALER_EVERY_S = 60.0
 UNREADABLE_AGAIN_S = 60.0
 
 
@@ -222,12 +221,12 @@ class Reconciler:
         if seen.deployment is None or seen.deployment["metadata"].get("deletionTimestamp"):
             memory.scaling = decision.state
             return o
+        autoscaler = self._cache.autoscalers.get((o.queue.namespace, seen.deployment["metadata"]["name"]))
+        if autoscaler is not None:
+            memory.scaling = replace(decision.state, desired=seen.replicas)
+            kept = replace(decision, desired=seen.replicas, state=memory.scaling)
+            return replace(o, autoscaler=autoscaler, decision=kept)
         try:
-            memory.autoscaler = await self._other_autoscaler(o.queue, seen.deployment, memory)
-            if memory.autoscaler is not None:
-                memory.scaling = replace(decision.state, desired=seen.replicas)
-                kept = replace(decision, desired=seen.replicas, state=memory.scaling)
-                return replace(o, autoscaler=memory.autoscaler, decision=kept)
             if seen.replicas != decision.desired:
                 await self._applier.scale(seen.deployment, decision.desired)
             memory.scaling = decision.state
@@ -235,17 +234,6 @@ class Reconciler:
             # The decision is made again from the same memory: a fault never makes a step count twice.
             faults.append(ex)
         return o
-
-    async def _other_autoscaler(self, queue: Queue, live: Mapping[str, Any], memory: Memory) -> str | None:
-        if ownership.AUTOSCALER_MANAGER not in ownership.replicas_managers(live):
-            return None
-        if self._clock() - memory.autoscaler_at < AUTOSCALER_EVERY_S:
-            return memory.autoscaler
-        found = None
-        async for page in self._kube.pages(AUTOSCALER, queue.namespace):
-            found = found or ownership.autoscaler_of(page.get("items") or (), live["metadata"]["name"])
-        memory.autoscaler_at = self._clock()
-        return found
 
     async def _tell(self, o: Observation, memory: Memory, before: int, faults: list[KubeError]) -> None:
         previous = {c["type"]: c for c in memory.written.get("conditions") or ()}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from leasequeue_operator.cache import Cache, Key
-from leasequeue_operator.kinds import LEASE_QUEUE, WATCHED_CHILDREN
+from leasequeue_operator.kinds import AUTOSCALER, LEASE_QUEUE, WATCHED_CHILDREN
 from leasequeue_operator.kube import Kube, KubeError
 from leasequeue_operator.plan.names import UID_LABEL
+from leasequeue_operator.plan.ownership import autoscaled
 
 
 async def resync(kube: Kube, cache: Cache, namespaces: tuple[str, ...]) -> set[Key]:
@@ -25,6 +26,7 @@ async def resync(kube: Kube, cache: Cache, namespaces: tuple[str, ...]) -> set[K
         KubeError: a list failed; those before it have been taken over.
     """
     concerned: set[Key] = set()
+    autoscalers: dict[Key, str] = {}
     for namespace in namespaces or (None,):
         # Queues first: children are linked to them by uid.
         for kind in (LEASE_QUEUE, *WATCHED_CHILDREN):
@@ -37,7 +39,20 @@ async def resync(kube: Kube, cache: Cache, namespaces: tuple[str, ...]) -> set[K
                 text = str(page.get("metadata", {}).get("resourceVersion", ""))
                 version = version or (int(text) if text.isdecimal() else 0)
             concerned |= cache.replace(kind.name, items, version, namespace)
+        autoscalers |= await _autoscalers(kube, namespace)
+    cache.autoscalers = autoscalers
     return concerned
+
+
+async def _autoscalers(kube: Kube, namespace: str | None) -> dict[Key, str]:
+    found: dict[Key, str] = {}
+    try:
+        async for page in kube.pages(AUTOSCALER, namespace):
+            found |= autoscaled(page.get("items") or ())
+    except KubeError as ex:
+        if ex.status != 403:  # an optional right
+            raise
+    return found
 
 
 async def has_api(kube: Kube, api_version: str, plural: str) -> bool:

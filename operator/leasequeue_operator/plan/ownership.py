@@ -14,8 +14,6 @@ from typing import Any
 from leasequeue_operator.plan.names import MANAGER
 
 SCALER = "leasequeue-operator-scaler"
-# The horizontal pod autoscaler (and KEDA through it) writes as part of this process.
-AUTOSCALER_MANAGER = "kube-controller-manager"
 
 
 def owned_by(body: Mapping[str, Any], uid: str) -> bool:
@@ -43,22 +41,18 @@ def migrated(managed: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
     return [*rest, *entries]
 
 
-def replicas_managers(body: Mapping[str, Any]) -> set[str]:
-    """Managers that own `spec.replicas` of a Deployment."""
-    return {
-        str(entry.get("manager"))
-        for entry in body["metadata"].get("managedFields") or []
-        if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})
-    }
+def autoscaled(autoscalers: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+    """Deployments that a HorizontalPodAutoscaler (KEDA makes one too) acts on: (namespace, name) → the autoscaler.
 
-
-def autoscaler_of(autoscalers: Iterable[Mapping[str, Any]], deployment: str) -> str | None:
-    """Name of the HorizontalPodAutoscaler that targets the Deployment, None when none does."""
+    The list is asked, not the managers of `spec.replicas`: Kubernetes 1.34 loses the entry of a scale subresource with the
+    next write of the status.
+    """
+    found = {}
     for autoscaler in autoscalers:
-        target = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
-        if target.get("kind") == "Deployment" and target.get("name") == deployment:
-            return f"HorizontalPodAutoscaler {autoscaler['metadata']['name']}"
-    return None
+        meta, target = autoscaler["metadata"], (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
+        if target.get("kind") == "Deployment":
+            found[meta["namespace"], str(target.get("name"))] = f"HorizontalPodAutoscaler {meta['name']}"
+    return found
 
 
 def _is(entry: Mapping[str, Any], operation: str) -> bool:

@@ -60,8 +60,10 @@ def build(
 
 
 def command(queue: Queue) -> list[str]:
-    """The command line of the Job. The confirmed table counts as named explicitly."""
+    """The command line of the Job. `confirmTable` stands for naming the table explicitly."""
     database = queue.spec.database
-    verb = "create" if database.manage_schema == "Create" else "adopt"
+    named = [f"--schema={database.schema_}", f"--table={database.table}"]
     strict = ["--strict-lanes"] if queue.spec.lease.lanes.strict else []
-    return ["leasequeue", "schema", verb, "--schema", database.schema_, "--table", database.table, "--yes", *strict]
+    if database.manage_schema == "Create":
+        return ["leasequeue", "schema", "create", *named, *strict]
+    return ["leasequeue", "schema", "adopt", *named, f"--confirm={database.confirm_table}", *strict]
