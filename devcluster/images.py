@@ -59,32 +59,35 @@ def build(specs: Iterable[ImageSpec], say: Say) -> list[Built]:
 
 
 def _ensure(spec: ImageSpec, cache: Path, say: Say) -> Built:
-    key = content_key(spec, baseimage.base_key())
-    reference = f"{spec.repository}:{key}"
-    descriptor = ocilayout.find_manifest(layout_folder(), reference)
-    if descriptor is None:
-        _build(spec, f"localhost/{reference}", cache, say)
-        Buildah(cache).push(f"localhost/{reference}", layout_folder(), reference)
-        _forget_old(spec, key, cache)
+    packages.ensure(packages.NEEDED_FOR_IMAGES, say)
+    buildah = Buildah(cache)
+    with tempfile.TemporaryDirectory(dir=buildah.scratch()) as folder:
+        # The key is that of the copy: somebody may be editing the original.
+        context = Path(folder)
+        stage(spec, context)
+        key = content_key(spec, baseimage.base_key(), context)
+        reference = f"{spec.repository}:{key}"
         descriptor = ocilayout.find_manifest(layout_folder(), reference)
+        if descriptor is None:
+            _build(spec, context, f"localhost/{reference}", buildah, say)
+            buildah.push(f"localhost/{reference}", layout_folder(), reference)
+            _forget_old(spec, key, cache)
+            descriptor = ocilayout.find_manifest(layout_folder(), reference)
     if descriptor is None:
         raise DevClusterError(f"{reference} is not in {layout_folder()} after its build: remove that folder, try again")
     return Built(spec, key, descriptor)
 
 
-def _build(spec: ImageSpec, reference: str, cache: Path, say: Say) -> None:
-    packages.ensure(packages.NEEDED_FOR_IMAGES, say)
-    buildah = Buildah(cache)
+def _build(spec: ImageSpec, context: Path, reference: str, buildah: Buildah, say: Say) -> None:
     base = baseimage.ensure(buildah, say)
     options = ["--build-arg", f"BASE={base}"]
     if spec.lock is not None:
-        wheels = ensure_wheels(cache, [REPOSITORY / "images" / "build.lock", REPOSITORY / spec.lock], say)
+        locks = [context / "images" / "build.lock", context / spec.lock]
+        wheels = ensure_wheels(cache_root(), locks, say)
         options += ["--volume", f"{wheels}:/wheels:ro", "--build-arg", "PIP_OPTIONS=--no-index --find-links=/wheels"]
     began = time.monotonic()
     say(f"building image {spec.repository}")
-    with tempfile.TemporaryDirectory(dir=buildah.scratch()) as folder:
-        stage(spec, Path(folder))
-        buildah.build(Path(folder), spec.dockerfile, reference, *options)
+    buildah.build(context, spec.dockerfile, reference, *options)
     say(f"built image {spec.repository} in {time.monotonic() - began:.1f} s")
 
 
@@ -104,10 +107,10 @@ def ensure_wheels(cache: Path, locks: list[Path], say: Say) -> Path:
 
     :raises DevClusterError: pip failed.
     """
-    digests = [_download(cache, lock, say) for lock in locks]
+    sources = [_download(cache, lock, say) for lock in locks]
     folder = cache / "wheels" / "all"
     folder.mkdir(parents=True, exist_ok=True)
-    for source in digests:
+    for source in sources:
         for wheel in source.iterdir():
             if not (folder / wheel.name).exists():
                 os.link(wheel, folder / wheel.name)

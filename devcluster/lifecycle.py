@@ -161,10 +161,9 @@ def _wait_until_ready(paths: ClusterPaths, say: Say) -> None:
         if (seen is not None and seen.phase == state.FAILED) or (processes and not processes.alive):
             break
         time.sleep(0.1)
-    message = seen.message if seen else ""
     log = paths.logs / "supervisor.log"
-    tail = log.read_text()[-1500:] if log.exists() else ""
-    raise DevClusterError(f"the cluster did not become ready. {message}\n{tail}\nLogs: {kept_logs(paths)}")
+    reason = (seen.message if seen else "") or (log.read_text()[-1500:] if log.exists() else "")
+    raise DevClusterError(f"the cluster did not become ready. {reason}\nAll logs: {kept_logs(paths)}")
 
 
 def kept_logs(paths: ClusterPaths) -> Path:

@@ -23,7 +23,7 @@ from devcluster.render import Component, components
 _TICK_STARTING = 0.05
 _TICK = 0.5
 _START_DEADLINE = 120.0
-_MAX_RESTARTS = 20
+_MAX_RESTARTS = 10
 
 
 class Supervisor:
@@ -91,12 +91,15 @@ class Supervisor:
         self._tell()
 
     def _spawn(self, name: str, argv: list[str]) -> int:
-        with (self._paths.logs / f"{name}.log").open("ab") as log:
+        with self._log(name).open("ab") as log:
             process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._paths.data, start_new_session=True
             )
         process.returncode = 0  # _reap collects every child; Popen must not wait for this one too.
         return process.pid
+
+    def _log(self, name: str) -> Path:
+        return self._paths.logs / f"{name}.log"
 
     def _reap(self) -> None:
         """Collect every dead child, adopted ones (container shims) too, and plan restarts of our own."""
@@ -122,7 +125,8 @@ class Supervisor:
         self._state.restarts[component.name] = count
         print(f"{component.name} ended with {code}, restart {count}", flush=True)
         if count > _MAX_RESTARTS:
-            self._fail(f"{component.name} ended {count} times, last with {code}; see {component.name}.log")
+            last = "\n".join(self._log(component.name).read_text(errors="replace").splitlines()[-5:])
+            self._fail(f"{component.name} ended {count} times, last with code {code}. Its log ends:\n{last}")
         else:
             self._restart_at[component.name] = time.monotonic() + min(0.2 * count, 5.0)
         self._tell()
