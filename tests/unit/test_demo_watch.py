@@ -87,7 +87,7 @@ QUEUE = {
         "desiredReplicas": 4,
         "conditions": [
             {"type": "Ready", "status": "True", "reason": "AllGood", "message": "fine"},
-            {"type": "InflightWithinLimit", "status": "False", "reason": "InflightHigh", "message": "92 of 100"},
+            {"type": "InflightWithinLimit", "status": "False", "reason": "AboveWarning", "message": "92 of 100"},
         ],
     }
 }
@@ -101,20 +101,20 @@ leasequeue_assigned{queue_namespace="demo-1",queue="review"} 92.0
 
 def event(**changes: Any) -> dict[str, Any]:
     about = {"kind": "LeaseQueue", "name": "review"}
-    return {"involvedObject": about, "type": "Warning", "reason": "InflightHigh"} | changes
+    return {"involvedObject": about, "type": "Warning", "reason": "AboveWarning"} | changes
 
 
 def test_the_alert_is_gathered_from_three_places() -> None:
     gauge = alert.assigned(METRICS, "demo-1", "review")
     seen = alert.merge(Alert(threshold=80), alert.condition_reason(QUEUE), alert.event_reason([event()], "review"), gauge)
-    assert seen == Alert("InflightHigh", "InflightHigh", 92, 80)
+    assert seen == Alert("AboveWarning", "AboveWarning", 92, 80)
     assert seen.shown
 
 
 def test_what_was_seen_before_is_kept() -> None:
-    first = alert.merge(Alert(threshold=80), "InflightHigh", None, 92)
+    first = alert.merge(Alert(threshold=80), "AboveWarning", None, 92)
     assert not first.shown
-    assert alert.merge(first, None, "InflightHigh", 10) == Alert("InflightHigh", "InflightHigh", 92, 80)
+    assert alert.merge(first, None, "AboveWarning", 10) == Alert("AboveWarning", "AboveWarning", 92, 80)
 
 
 def test_a_condition_that_holds_is_no_alert() -> None:
@@ -165,7 +165,7 @@ def test_pods_are_selected_by_the_queues_selector(selector: str | None, matches:
 def test_a_wait_that_failed_tells_the_conditions() -> None:
     seen = Seen(queue=QUEUE, pods=[pod("p1"), pod("p2", ready=False)])
     assert "workers 1 of 4" in describe(seen)
-    assert "InflightWithinLimit=False InflightHigh: 92 of 100" in describe(seen)
+    assert "InflightWithinLimit=False AboveWarning: 92 of 100" in describe(seen)
     assert (condition(QUEUE, "Ready"), condition(QUEUE, "Other"), wanted(QUEUE)) == ("True", None, 4)
     assert "no condition yet" in describe(Seen())
 

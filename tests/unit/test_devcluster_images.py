@@ -139,14 +139,28 @@ def test_blobs_the_reader_has_are_left_out(tmp_path: Path) -> None:
     assert len(written) == 3
 
 
-def test_pruning_keeps_what_a_kept_image_needs(tmp_path: Path) -> None:
-    kept = add_image(tmp_path, "one:1", [b"base", b"one"])
-    add_image(tmp_path, "two:1", [b"base", b"two"])
+def test_pruning_keeps_the_newest_of_one_repository_and_all_of_others(tmp_path: Path) -> None:
+    other = add_image(tmp_path, "two:1", [b"base", b"two"])
+    add_image(tmp_path, "one:1", [b"base", b"old"])
+    kept = add_image(tmp_path, "one:2", [b"base", b"new"])
+    old = tmp_path / "blobs" / "sha256" / hashlib.sha256(b"old").hexdigest()
 
-    assert ocilayout.prune(tmp_path, {"one:1"}) == 3
-    assert ocilayout.find_manifest(tmp_path, "one:1") == kept
-    assert ocilayout.find_manifest(tmp_path, "two:1") is None
-    assert all(ocilayout.blob_path(tmp_path, digest).exists() for digest in ocilayout.blobs_of(tmp_path, kept))
+    assert ocilayout.prune(tmp_path, "one", keep=1, min_age=-1) == ["one:1"]
+
+    assert not old.exists()
+    assert ocilayout.find_manifest(tmp_path, "one:1") is None
+    for reference, image in (("one:2", kept), ("two:1", other)):
+        assert ocilayout.find_manifest(tmp_path, reference) == image
+        assert all(ocilayout.blob_path(tmp_path, digest).exists() for digest in ocilayout.blobs_of(tmp_path, image))
+
+
+def test_pruning_leaves_young_blobs_to_whoever_is_reading_them(tmp_path: Path) -> None:
+    add_image(tmp_path, "one:1", [b"old"])
+    add_image(tmp_path, "one:2", [b"new"])
+
+    assert ocilayout.prune(tmp_path, "one", keep=1) == ["one:1"]
+
+    assert (tmp_path / "blobs" / "sha256" / hashlib.sha256(b"old").hexdigest()).exists()
 
 
 def test_the_mirror_is_debian_s_main_archive_and_not_a_third_party_s() -> None:

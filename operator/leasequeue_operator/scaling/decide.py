@@ -170,17 +170,20 @@ def _settled(state: ScalingState, desired: int, why: str, now: float) -> Decisio
 def _hold(state: ScalingState, limits: Bounds, why: str, now: float) -> Decision:
     """Never down on an error; up to the minimum, which does not depend on what the database says."""
     if state.desired < limits.low:
-        return Decision(limits.low, None, limits.low_by, replace(state, desired=limits.low, step_at=now))
+        raised = replace(state, desired=limits.low, step_at=now, step_base=limits.low)
+        return Decision(limits.low, None, limits.low_by, raised)
     return Decision(state.desired, None, why, state)
 
 
 def _up(state: ScalingState, target: int, raw: int, why: str, now: float) -> Decision:
-    if now - state.step_at >= STEP_S or state.desired == 0:
+    if state.desired == 0:
+        # From nothing there is nothing to double; the first step begins with what is asked for now.
+        return Decision(target, raw, why, replace(state, desired=target, step_at=now, step_base=target))
+    if now - state.step_at >= STEP_S:
         state = replace(state, step_at=now, step_base=state.desired)
-    base = state.step_base
-    allowed = target if base == 0 else max(base + STEP_UP_PODS, base * STEP_UP_FACTOR)
+    allowed = max(state.step_base + STEP_UP_PODS, state.step_base * STEP_UP_FACTOR, state.desired)
     if target > allowed:
-        target, why = max(allowed, state.desired), "step_up"
+        target, why = allowed, "step_up"
     return Decision(target, raw, why, replace(state, desired=target))
 
 
