@@ -53,6 +53,11 @@ class Buildah:
         layout.parent.mkdir(parents=True, exist_ok=True)
         self._run("push", "-q", "--disable-compression", reference, f"oci:{layout}:{name}")
 
+    def remove(self, references: list[str]) -> None:
+        """Remove images from the store; one that another image needs stays."""
+        for reference in references:
+            subprocess.run(self.command("rmi", reference), capture_output=True, timeout=60)
+
     def _run(self, *args: str) -> None:
         result = subprocess.run(self.command(*args), capture_output=True, text=True, timeout=_TIMEOUT)
         if result.returncode != 0:

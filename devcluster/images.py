@@ -71,7 +71,8 @@ def _ensure(spec: ImageSpec, cache: Path, say: Say) -> Built:
         if descriptor is None:
             _build(spec, context, f"localhost/{reference}", buildah, say)
             buildah.push(f"localhost/{reference}", layout_folder(), reference)
-            _forget_old(spec, key, cache)
+            # So that the cache does not grow with every edit.
+            buildah.remove([f"localhost/{old}" for old in ocilayout.prune(layout_folder(), spec.repository, _KEEP)])
             descriptor = ocilayout.find_manifest(layout_folder(), reference)
     if descriptor is None:
         raise DevClusterError(f"{reference} is not in {layout_folder()} after its build: remove that folder, try again")
@@ -134,17 +135,6 @@ def _download(cache: Path, lock: Path, say: Say) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         (Path(temporary) / "wheels").rename(folder)
     return folder
-
-
-def _forget_old(spec: ImageSpec, key: str, cache: Path) -> None:
-    """Keep the newest few builds of each image, so that the cache does not grow with every edit."""
-    record = cache / "images" / f"{spec.name}.keys"
-    keys = [*(record.read_text().split() if record.exists() else []), key][-_KEEP:]
-    record.write_text("\n".join(keys))
-    keep = set()
-    for file in record.parent.glob("*.keys"):
-        keep |= {f"leasequeue-{file.stem}:{kept}" for kept in file.read_text().split()}
-    ocilayout.prune(layout_folder(), keep)
 
 
 def load(paths: ClusterPaths, built: list[Built], say: Say) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
+_NAME = "org.opencontainers.image.ref.name"
+_MIN_AGE = 3600.0
 _INDEX = "application/vnd.oci.image.index.v1+json"
 
 
@@ -18,7 +21,7 @@ def find_manifest(layout: Path, reference: str) -> dict[str, Any] | None:
     if not index.exists():
         return None
     for entry in json.loads(index.read_text())["manifests"]:
-        if entry.get("annotations", {}).get("org.opencontainers.image.ref.name") == reference:
+        if entry.get("annotations", {}).get(_NAME) == reference:
             return {key: entry[key] for key in ("mediaType", "digest", "size")}
     return None
 
@@ -37,7 +40,7 @@ def blob_path(layout: Path, digest: str) -> Path:
 def index_of(images: Iterable[tuple[dict[str, Any], list[str]]]) -> dict[str, Any]:
     """An index that gives each descriptor all of its names, in the way containerd reads them."""
     manifests = [
-        {**descriptor, "annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}}
+        {**descriptor, "annotations": {"io.containerd.image.name": name, _NAME: name}}
         for descriptor, names in images
         for name in names
     ]
@@ -66,15 +69,23 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     archive.addfile(entry, io.BytesIO(content))
 
 
-def prune(layout: Path, keep: set[str]) -> int:
-    """Forget images whose reference is not in ``keep`` and delete blobs that nobody needs; returns how many."""
-    index_file = layout / "index.json"
-    index = json.loads(index_file.read_text())
-    name = "org.opencontainers.image.ref.name"
-    index["manifests"] = [entry for entry in index["manifests"] if entry.get("annotations", {}).get(name) in keep]
+def prune(layout: Path, repository: str, keep: int, min_age: float = _MIN_AGE) -> list[str]:
+    """Forget all but the newest images of ``repository``, and delete blobs that no image needs.
+
+    :param keep: how many images stay.
+    :param min_age: seconds; younger blobs stay, as somebody may be reading or writing an image they belong to.
+    :returns: references of the images forgotten, such as "leasequeue-worker:0123".
+    """
+    file = layout / "index.json"
+    index = json.loads(file.read_text())
+    names = [entry.get("annotations", {}).get(_NAME, "") for entry in index["manifests"]]
+    dropped = [name for name in names if name.startswith(repository + ":")][:-keep]
+    index["manifests"] = [entry for entry, name in zip(index["manifests"], names, strict=True) if name not in dropped]
+    temporary = file.with_suffix(".new")
+    temporary.write_text(json.dumps(index))
+    temporary.replace(file)
     needed = {digest for entry in index["manifests"] for digest in blobs_of(layout, entry)}
-    index_file.write_text(json.dumps(index))
-    stale = [file for file in (layout / "blobs" / "sha256").iterdir() if f"sha256:{file.name}" not in needed]
-    for file in stale:
-        file.unlink()
-    return len(stale)
+    for blob in (layout / "blobs" / "sha256").iterdir():
+        if f"sha256:{blob.name}" not in needed and time.time() - blob.stat().st_mtime > min_age:
+            blob.unlink()
+    return dropped
