@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from leasequeue.table import Table
 Admission = Literal["open", "cordoned", "unregistered"]
 # Advisory locks share one key space with everybody: the upper half marks ours ("LQ" and the use), the lower is the table's oid.
 CEILING_CLASS = 0x4C510001
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +137,10 @@ class _Claim:
         rows = leased.rows
         if len(rows) > self.n:  # the statement forbids it; a planner bug must not go unseen
             raise RuntimeError(f"claim of {self.table.label} returned {len(rows)} rows for n={self.n}")
-        # RETURNING has no order. Two stable sorts with C-level keys: created_at and id, then priority falling.
-        rows.sort(key=itemgetter(index["created_at"], index["id"]))
+        # RETURNING has no order. Two stable sorts: created_at and id, then priority falling. Times as distances from one in UTC, since
+        # Python compares two times of one zone by their wall clocks, which run backwards once a year.
+        at, item_id = index["created_at"], index["id"]
+        rows.sort(key=lambda row: (row[at] - EPOCH, row[item_id]))
         rows.sort(key=itemgetter(index["priority"]), reverse=True)
         items = [Item(index, row) for row in rows]
         if self.mark and self.lanes is None and not self.config.strict_lanes:

@@ -41,6 +41,15 @@ class Result:
         return self.rows[0][0] if self.rows else None
 
 
+def in_utc(at: datetime | None) -> datetime | None:
+    """The same instant in UTC. Differences between two times of one zone are wrong by an hour across its hour change: Python
+    subtracts their wall clocks."""
+    try:
+        return at and at.astimezone(UTC)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
 def result_of(cursor: psycopg.Cursor[Any], conn: psycopg.Connection[Any]) -> Result:
     """Fetch a cursor's rows; waits for the answer when the statement was pipelined."""
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from leasequeue.rows import Result
+from leasequeue.rows import Result, in_utc
 from leasequeue.run import Flow, Operation, Query, one
 from leasequeue.states import State
 from leasequeue.table import Table
@@ -99,11 +99,10 @@ def stats_of(row: Mapping[str, Any]) -> Stats:
         "reclaimed_total": row["reclaimed_total"] or 0,
         "repaired_total": row["repaired_total"] or 0,
     }
-    same = (
-        "now", "scheduled_due", "expired", "oldest_expired_at", "oldest_pending_at", "next_due_at", "swept_at",
-        "workers", "workers_busy", "workers_cordoned", "held",
-    )  # fmt: skip
-    return Stats(counts=counts, resolved_exact=exact is not None, **totals, **{k: row[k] for k in same})
+    same = ("scheduled_due", "expired", "workers", "workers_busy", "workers_cordoned", "held")
+    times = ("now", "oldest_expired_at", "oldest_pending_at", "next_due_at", "swept_at")
+    facts: dict[str, Any] = {k: row[k] for k in same} | {k: in_utc(row[k]) for k in times}
+    return Stats(counts=counts, resolved_exact=exact is not None, **totals, **facts)
 
 
 def sample_flow(tables: Sequence[Table], *, statement_timeout_ms: int = 2_000) -> Flow[dict[int, Stats]]:

@@ -105,7 +105,8 @@ class AsyncDriver:
             self.wait(transaction.__aexit__(None, None, None))
 
     def close(self) -> None:
-        self.wait(self.conn.close())
+        if not self.conn.closed:
+            self.wait(self.conn.close())
         self._runner.close()
 
     @property
@@ -214,7 +215,7 @@ def row(conn: psycopg.Connection[Any], table: Table, item_id: Any) -> dict[str, 
 def states(conn: psycopg.Connection[Any], table: Table) -> dict[str, int]:
     """Rows per state."""
     found = conn.execute(f"SELECT state, count(*) FROM {quoted(table.schema, table.name)} GROUP BY 1").fetchall()
-    return {state: count for state, count in found}
+    return dict(found)
 
 
 def set_where(conn: psycopg.Connection[Any], table: Table, assignments: str, condition: str = "true", **params: Any) -> int:
@@ -291,3 +292,26 @@ def lost(lease: Lease, **changes: Any) -> Lease:
     """The same lease with another token or owner."""
     given = {"id": lease.id, "token": lease.token, "worker_id": lease.worker_id, **changes}
     return Lease(**given)
+
+
+GATE = 4711
+
+
+@contextlib.contextmanager
+def gate_at_update(conn: psycopg.Connection[Any], table: Table, condition: str) -> Iterator[psycopg.Connection[Any]]:
+    """Updates of rows that meet `condition` (over OLD and NEW) stop at a gate, between two rows of one statement.
+
+    Yields a connection that holds the gate shut; its next commit or rollback opens it.
+    """
+    name = name_of(table)
+    conn.execute(
+        "CREATE OR REPLACE FUNCTION public.stop_at_gate() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$BEGIN PERFORM pg_advisory_xact_lock_shared({GATE}); RETURN NEW; END$$"
+    )
+    conn.execute(
+        f"CREATE TRIGGER gate BEFORE UPDATE ON {name} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION public.stop_at_gate()"
+    )
+    with psycopg.connect(conn.info.dsn) as keeper:
+        keeper.execute("SELECT pg_advisory_xact_lock(%s)", [GATE])
+        yield keeper
+    conn.execute(f"DROP TRIGGER gate ON {name}")

@@ -253,9 +253,14 @@ class TestInTheCallersTransaction:
         lease = leased(admin, table, client)
         admin.execute("CREATE TABLE IF NOT EXISTS effect (item text)")
         set_where(admin, table, "leased_by = 'somebody else'")
-        with pytest.raises(LeaseNotHeld) as caught, client.driver.transaction():
-            client.driver.execute("INSERT INTO effect VALUES (%s)", [str(lease.id)])
-            write(client, lease)
+
+        def effect_then_write() -> None:
+            with client.driver.transaction():
+                client.driver.execute("INSERT INTO effect VALUES (%s)", [str(lease.id)])
+                write(client, lease)
+
+        with pytest.raises(LeaseNotHeld) as caught:
+            effect_then_write()
         assert caught.value.outcomes == {lease.id: Outcome.LOST}
         assert admin.execute("SELECT count(*) FROM effect WHERE item = %s", [str(lease.id)]).fetchone() == (0,)
 
