@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
 
 from leasequeue_operator.plan import podtemplate
 from leasequeue_operator.plan.spec import Queue, SpecError
+
+_SIZES = (60, 24, 32, 13, 8)  # of the five fields; a step must be smaller
+_STEP = re.compile(r"/(\d+)")
 
 
 def check(queue: Queue) -> None:
@@ -27,8 +31,11 @@ def check(queue: Queue) -> None:
 
 
 def _cron(path: str, text: str) -> None:
-    # croniter also takes a sixth field (seconds), which CronJobs do not have.
-    if not croniter.is_valid(text) or (not text.startswith("@") and len(text.split()) != 5):
+    # croniter also takes a sixth field (seconds), which CronJobs do not have, and, as they do, a step that is longer than
+    # its field: `*/90` minutes would run at each full hour, which nobody means.
+    fields = text.split()
+    steps_fit = all(int(n) < size for part, size in zip(fields, _SIZES, strict=False) for n in _STEP.findall(part))
+    if not croniter.is_valid(text) or (not text.startswith("@") and len(fields) != 5) or not steps_fit:
         raise SpecError(
             "InvalidSchedule",
             f"{path}={text!r} is not a cron schedule: give five fields (minute hour day month weekday), such as '*/5 * * * *'.",

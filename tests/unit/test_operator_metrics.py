@@ -1,0 +1,117 @@
+"""Metrics: every state exported, series gone with their queue, nothing told that is not known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from leasequeue_operator import metrics
+from leasequeue_operator.cache import Key
+from leasequeue_operator.memory import Memory
+from leasequeue_operator.plan import conditions
+from leasequeue_operator.plan.observation import Observation
+from leasequeue_operator.plan.problem import Problem
+from leasequeue_operator.scaling.decide import Decision, ScalingState
+from leasequeue_operator.workqueue import WorkQueue
+from tests.operator import samples
+from tests.operator.samples import NOW
+
+KEY = ("team", "orders")
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def remembered(**values: Any) -> Memory:
+    plain: dict[str, Any] = {
+        "now": NOW.timestamp(), "queue": samples.queue(), "database": samples.view(assigned=5, pending=2),
+        "deployment": samples.deployment(), "decision": Decision(2, 2, "depth", ScalingState()),
+    }  # fmt: skip
+    seen = Observation(**{**plain, **values})
+    return Memory("u", observation=seen, conditions=conditions.conditions(seen, {}))
+
+
+def scrape(memories: dict[Key, Memory], tally: metrics.Tally | None = None) -> Series:
+    collector = metrics.Collector(memories, tally or metrics.Tally(), WorkQueue(clock=lambda: 0.0))
+    text = generate_latest(metrics.registry(collector)).decode()
+    return {(s.name, frozenset(s.labels.items())): s.value for f in text_string_to_metric_families(text) for s in f.samples}
+
+
+def value(series: Series, name: str, **labels: str) -> float | None:
+    return series.get((name, frozenset({"queue_namespace": "team", "queue": "orders", **labels}.items())))
+
+
+def test_facts_of_a_queue() -> None:
+    series = scrape({KEY: remembered()})
+    states = {s: value(series, "leasequeue_items", state=s) for s in ("PENDING", "ASSIGNED", "RESOLVED", "FAILED", "REPAIR")}
+    assert states == {"PENDING": 2, "ASSIGNED": 5, "RESOLVED": 0, "FAILED": 0, "REPAIR": 0}
+    assert value(series, "leasequeue_assigned") == 5
+    assert value(series, "leasequeue_max_inflight") == 1000
+    assert value(series, "leasequeue_inflight_warning_ratio") == 0.8
+    assert value(series, "leasequeue_inflight_critical_ratio") == 0.95
+    assert value(series, "leasequeue_workers_desired") == 2
+    assert value(series, "leasequeue_database_up") == 1
+    assert value(series, "leasequeue_sample_timestamp_seconds") == NOW.timestamp()
+    assert value(series, "leasequeue_reclaimer_last_success_timestamp_seconds") == NOW.timestamp() - 20
+    assert value(series, "leasequeue_condition", type="Ready", status="True") == 1
+    assert value(series, "leasequeue_condition", type="Ready", status="False") == 0
+    assert value(series, "leasequeue_info", max_inflight_policy="Alert", table="public.jobs") == 1
+
+
+def test_a_time_that_is_not_there_is_not_exported() -> None:
+    assert value(scrape({KEY: remembered()}), "leasequeue_oldest_pending_timestamp_seconds") is None
+
+
+def test_every_condition_is_exported() -> None:
+    series = scrape({KEY: remembered()})
+    told = {dict(labels)["type"] for name, labels in series if name == "leasequeue_condition"}
+    assert told == set(conditions.TYPES)
+
+
+def test_an_unreachable_database_is_down_and_its_facts_keep_their_age() -> None:
+    view = replace(samples.view(assigned=5), unreachable=Problem("x", "y"), at=NOW.timestamp() + 900)
+    series = scrape({KEY: remembered(database=view)})
+    assert value(series, "leasequeue_database_up") == 0
+    assert value(series, "leasequeue_sample_timestamp_seconds") == NOW.timestamp()
+
+
+def test_a_queue_never_sampled_has_no_facts_but_is_listed() -> None:
+    series = scrape({KEY: remembered(database=None, secret=Problem("SecretNotFound", "x"))})
+    assert value(series, "leasequeue_database_up") == 0
+    assert value(series, "leasequeue_assigned") is None
+    assert value(series, "leasequeue_info", max_inflight_policy="Alert", table="public.jobs") == 1
+
+
+def test_a_shared_table_is_told_by_its_owner_alone() -> None:
+    series = scrape({KEY: remembered(owner=False)})
+    assert value(series, "leasequeue_assigned") is None
+    assert value(series, "leasequeue_reclaimer_overdue_seconds") is None
+    assert value(series, "leasequeue_workers_desired") == 2
+
+
+def test_a_suspended_reclaimer_is_not_waited_for() -> None:
+    series = scrape({KEY: remembered(queue=samples.queue(reclaimer={"suspend": True}))})
+    assert value(series, "leasequeue_reclaimer_overdue_seconds") is None
+
+
+def test_all_series_of_a_queue_go_with_it() -> None:
+    tally = metrics.Tally()
+    tally.decided(KEY, 0, 3, "depth")
+    tally.decided(KEY, 3, 1, "schedule:night")
+    tally.decided(KEY, 1, 1, "depth")
+    memories = {KEY: remembered()}
+    series = scrape(memories, tally)
+    assert value(series, "leasequeue_scaling_decisions_total", direction="up", limiter="depth") == 1
+    assert value(series, "leasequeue_scaling_decisions_total", direction="down", limiter="schedule") == 1
+    memories.clear()
+    tally.forget(KEY)
+    assert not [name for name, labels in scrape(memories, tally) if dict(labels).get("queue")]
+
+
+def test_no_label_value_is_unbounded() -> None:
+    labels = {name for _, found in scrape({KEY: remembered()}) for name, _ in found}
+    assert labels <= {
+        "queue_namespace", "queue", "state", "result", "type", "status", "max_inflight_policy", "table", "version",
+        "outcome", "kind", "le", "direction", "limiter",
+    }  # fmt: skip
