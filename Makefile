@@ -1,7 +1,7 @@
 # LeaseQueue. Both main commands set up all they need; caches live outside the checkout (LEASEQUEUE_CACHE, default ~/.cache/leasequeue).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit postgres operator chart cluster mutants lock fmt generate venv
+.PHONY: help demo test lint unit postgres operator chart cluster mutants faults lock fmt generate venv
 RUN := venv=$$(scripts/bootstrap.sh) && PATH="$$venv/bin:$$PATH"
 
 help: ## this list
@@ -18,6 +18,9 @@ lint unit postgres operator chart cluster: ## one layer of the tests
 
 mutants: ## take each guarantee out of a copy of the engine and see its test go red
 	@$(RUN) python -m devtools.mutants
+
+faults: ## 20,000 items under every fault we can make; lost 0, doubled 0
+	@$(RUN) python -m devtools.faultrun
 
 fmt: ## format the Python sources
 	@$(RUN) ruff format . && ruff check --fix .
