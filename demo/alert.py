@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from demo.summary import Alert
 
 CONDITION = "InflightWithinLimit"
+# What the condition says while it is False, and the event that tells of it.
+REASONS = frozenset({"AboveWarning", "AboveCritical", "Exceeded"})
 ASSIGNED = "leasequeue_assigned"
 
 
@@ -30,7 +32,7 @@ def event_reason(events: Iterable[Mapping[str, Any]], queue: str) -> str | None:
         if about.get("kind") != "LeaseQueue" or about.get("name") != queue or event.get("type") != "Warning":
             continue
         reason: str = event.get("reason", "")
-        if reason.startswith("Inflight"):
+        if reason in REASONS:
             return reason
     return None
 

@@ -44,11 +44,16 @@ class Screen:
             yield Bar(self, progress, total)
 
     def summary(self, rows: Sequence[tuple[str, str]], problems: Sequence[str]) -> None:
-        """The table at the end, and what is off."""
-        table = Table("what", "seen", title="Summary", title_justify="left")
-        for name, value in rows:
-            table.add_row(name, value)
-        self.console.print(table)
+        """The end: a table on a terminal, `name: value` lines elsewhere; and what is off."""
+        if self.console.is_terminal:
+            table = Table("what", "seen", title="Summary", title_justify="left")
+            for name, value in rows:
+                table.add_row(name, value)
+            self.console.print(table)
+        else:
+            self.console.print("Summary")
+            for name, value in rows:
+                self.console.print(f"{name}: {value}")
         for problem in problems:
             self.console.print(f"[bold red]not as promised:[/bold red] {problem}")
         if not problems:

@@ -18,8 +18,8 @@ from demo.errors import DemoError
 from demo.images import Images
 from demo.settings import QUEUE, RELEASE, SYSTEM_NAMESPACE, TABLE, Settings
 from demo.show import Bar, Screen
-from demo.summary import Evidence, Kill
-from demo.watch import Seen, Watch, runs_of
+from demo.summary import Evidence, Kill, ReclaimRun
+from demo.watch import Seen, Watch, reclaim_runs
 from examples.review_queue.check import compare, read
 from examples.review_queue.dataset import load
 from examples.review_queue.items import ReviewItem, derive
@@ -48,6 +48,7 @@ class Story:
         self._password = "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(32))
         self._kill: Kill | None = None
         self._left: list[str] = []
+        self._runs: tuple[ReclaimRun, ...] = ()
 
     def run(self) -> Evidence:
         """Everything from the chart to the check.
@@ -137,8 +138,10 @@ class Story:
                 if watch.seen.alert.shown and not shown:
                     shown = True
                     self._screen.step(_alert_line(watch.seen, self._settings))
+                self._look_for_reclaim(watch, database)
                 if time.monotonic() > deadline:
                     raise DemoError(f"not resolved within {LOAD_SECONDS:.0f} s: {describe(watch.seen)}")
+        self._look_for_reclaim(watch, database)
         self._screen.step(f"all {total} items resolved")
 
     def _tell(self, bar: Bar, seen: Seen) -> None:
@@ -154,6 +157,14 @@ class Story:
         code = self._exit_code(victim.pod, watch)
         self._kill = Kill(victim.pod, victim.worker_id, code, len(self._left))
         self._screen.step(f"killed {victim.pod} from its node ({said}): {len(self._left)} leases left behind")
+
+    def _look_for_reclaim(self, watch: Watch, database: Database) -> None:
+        """Once the killed worker's items are back, say which run of the CronJob did it."""
+        if self._runs or not self._left or database.crashed(self._left) < len(self._left):
+            return
+        self._runs = reclaim_runs(database.reclaim_runs(), watch.seen.jobs, self._settings.namespace)
+        for run in self._runs:
+            self._screen.step(f"CronJob run {run.job} reclaimed {run.reclaimed} items; its log tells of {run.logged}")
 
     def _exit_code(self, pod: str, watch: Watch) -> int | None:
         def code(seen: Seen) -> int | None:
@@ -177,7 +188,7 @@ class Story:
             workers_after=len(seen.pods),
             kill=self._kill,
             back=database.crashed(self._left),
-            runs=runs_of(database.reclaim_runs(), seen.jobs),
+            runs=self._runs,
             alert=replace(seen.alert),
             max_inflight=self._settings.max_inflight,
             most_inflight=seen.most_inflight,

@@ -29,10 +29,17 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimRun:
-    """One run of the reclaimer's CronJob that took items back."""
+    """One run of the reclaimer's CronJob that took items back.
+
+    Args:
+        job: its Job.
+        reclaimed: by its record in `leasequeue.reclaim_run`.
+        logged: lines `item_lease_reclaimed` in its log.
+    """
 
     job: str
     reclaimed: int
+    logged: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,7 @@ class Evidence:
 def lines(seen: Evidence) -> list[tuple[str, str]]:
     """The summary: a name and what was seen, in this order."""
     report, alert = seen.report, seen.alert
-    runs = seen.runs or (ReclaimRun("(none)", 0),)
+    runs = seen.runs or (ReclaimRun("(none)", 0, 0),)
     return [
         ("items in", str(report.items_in)),
         ("resolved", str(report.resolved)),
@@ -102,7 +109,7 @@ def lines(seen: Evidence) -> list[tuple[str, str]]:
         ("executions started", f"{report.executions_started} (sum of attempts)"),
         (f"workers {seen.workers_before}→N→{seen.workers_after}", f"N = {seen.workers_most}"),
         ("worker killed", _killed(seen.kill)),
-        *((f"items reclaimed by CronJob run {run.job}", str(run.reclaimed)) for run in runs),
+        *((f"items reclaimed by CronJob run {run.job}", _reclaimed(run)) for run in runs),
         (f"in-flight alert shown at {seen.warning_percent} %", _alert(alert)),
         ("in flight at most", f"{seen.most_inflight} of {seen.max_inflight}"),
         ("seconds", f"{seen.seconds:.0f}"),
@@ -119,6 +126,10 @@ def _killed(kill: Kill | None) -> str:
     if kill is None:
         return "NONE"
     return f"{kill.pod} by SIGKILL, exit code {kill.exit_code}; it left {kill.left_behind} leases behind"
+
+
+def _reclaimed(run: ReclaimRun) -> str:
+    return f"{run.reclaimed} by its record, {run.logged} by its log"
 
 
 def _alert(alert: Alert) -> str:
@@ -157,4 +168,9 @@ def _recovery_problems(seen: Evidence) -> list[str]:
     by_runs = sum(run.reclaimed for run in seen.runs)
     if by_runs < kill.left_behind:
         found.append(f"runs of the CronJob reclaimed {by_runs} items, fewer than the {kill.left_behind} left behind")
+    found += [
+        f"the log of {run.job} has {run.logged} reclaimed items, its record {run.reclaimed}"
+        for run in seen.runs
+        if run.logged != run.reclaimed
+    ]
     return found

@@ -9,7 +9,6 @@ from typing import Any
 
 from demo import alert, kube
 from demo.database import Counts, Database
-from demo.errors import DemoError
 from demo.kill import is_ready
 from demo.settings import QUEUE, SYSTEM_NAMESPACE, Settings
 from demo.summary import Alert, ReclaimRun
@@ -17,7 +16,7 @@ from demo.summary import Alert, ReclaimRun
 # Twice a second for the database, every other second for the cluster: each kubectl costs a tenth of a second of a core.
 DATABASE_SECONDS = 0.5
 CLUSTER_SECONDS = 2.0
-OPERATOR = "app.kubernetes.io/component=operator,app.kubernetes.io/instance=leasequeue"
+METRICS = "leasequeue-metrics"
 
 
 @dataclass(slots=True)
@@ -113,30 +112,41 @@ def cronjob_jobs(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def runs_of(recorded: Iterable[tuple[str, int]], jobs: Iterable[str]) -> tuple[ReclaimRun, ...]:
-    """Recorded runs by the Job they ran in; runs of nobody's Job are left out.
+def job_of(runner: str, jobs: Iterable[str]) -> str | None:
+    """The CronJob's Job a run was made in, or None for a run of somebody else.
 
     Args:
-        recorded: runner (the pod's name, which is the Job's and a suffix) and items taken back.
+        runner: as recorded: the pod's name, which is the Job's and a suffix.
         jobs: names of the CronJob's Jobs.
     """
-    known, runs = set(jobs), []
+    job = runner.rpartition("-")[0]
+    return job if job in set(jobs) else None
+
+
+def logged(log: str) -> int:
+    """Items that a reclaimer's log says were taken back; lines that are no JSON are passed over."""
+    return sum('"item_lease_reclaimed"' in line for line in log.splitlines())
+
+
+def reclaim_runs(recorded: Iterable[tuple[str, int]], jobs: Iterable[str], namespace: str) -> tuple[ReclaimRun, ...]:
+    """Runs of the CronJob that took items back, with what their pods logged.
+
+    Args:
+        recorded: runner and items of each recorded run.
+        jobs: names of the CronJob's Jobs.
+        namespace: of their pods.
+    """
+    runs = []
     for runner, reclaimed in recorded:
-        job = runner if runner in known else runner.rpartition("-")[0]
-        if job in known:
-            runs.append(ReclaimRun(job, reclaimed))
+        if job := job_of(runner, jobs):
+            runs.append(ReclaimRun(job, reclaimed, logged(kube.kubectl("-n", namespace, "logs", runner))))
     return tuple(runs)
 
 
 def operator_metrics() -> str:
-    """The operator's /metrics, through the API server.
+    """The operator's /metrics, through the API server and the chart's Service.
 
     Raises:
         DemoError: it does not answer.
     """
-    pods = [pod for pod in kube.get("pods", "-n", SYSTEM_NAMESPACE, "-l", OPERATOR) if is_ready(pod)]
-    if not pods:
-        raise DemoError(f"no operator pod is ready in {SYSTEM_NAMESPACE}: see kubectl -n {SYSTEM_NAMESPACE} get pods")
-    return kube.kubectl(
-        "get", "--raw", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods/{pods[0]['metadata']['name']}:http/proxy/metrics"
-    )
+    return kube.kubectl("get", "--raw", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/services/{METRICS}:http/proxy/metrics")

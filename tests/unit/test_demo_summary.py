@@ -37,7 +37,7 @@ GOOD = Evidence(
     workers_after=0,
     kill=Kill("review-worker-1", "review-worker-1-x", 137, 18),
     back=18,
-    runs=(ReclaimRun("review-reclaimer-123", 18),),
+    runs=(ReclaimRun("review-reclaimer-123", 18, 18),),
     alert=Alert("AboveWarning", "AboveWarning", 97, 80),
     max_inflight=100,
     most_inflight=100,
@@ -56,7 +56,7 @@ def test_a_good_run_is_told_line_by_line() -> None:
         ("executions started", "2018 (sum of attempts)"),
         ("workers 0→N→0", "N = 5"),
         ("worker killed", "review-worker-1 by SIGKILL, exit code 137; it left 18 leases behind"),
-        ("items reclaimed by CronJob run review-reclaimer-123", "18"),
+        ("items reclaimed by CronJob run review-reclaimer-123", "18 by its record, 18 by its log"),
         ("in-flight alert shown at 80 %", "yes: condition AboveWarning, event AboveWarning, metric 97 of threshold 80"),
         ("in flight at most", "100 of 100"),
         ("seconds", "150"),
@@ -81,7 +81,8 @@ def test_a_good_run_is_told_line_by_line() -> None:
         ({"kill": Kill("w", "w-x", 137, 0)}, "w held no lease"),
         ({"back": 17}, "1 of 18 leases of review-worker-1 were not reclaimed"),
         ({"runs": ()}, "runs of the CronJob reclaimed 0 items, fewer than the 18"),
-        ({"runs": (ReclaimRun("a", 9), ReclaimRun("b", 8))}, "reclaimed 17 items"),
+        ({"runs": (ReclaimRun("a", 9, 9), ReclaimRun("b", 8, 8))}, "reclaimed 17 items"),
+        ({"runs": (ReclaimRun("a", 18, 17),)}, "the log of a has 17 reclaimed items, its record 18"),
         ({"alert": Alert("AboveWarning", "AboveWarning", 79, 80)}, "the in-flight alert was not shown"),
         ({"alert": Alert(None, "AboveWarning", 97, 80)}, "condition none"),
         ({"alert": Alert("AboveWarning", None, 97, 80)}, "event none"),
@@ -95,10 +96,10 @@ def test_a_promise_that_was_not_kept_is_named(change: dict[str, object], expecte
 
 
 def test_reclaims_spread_over_runs_are_added() -> None:
-    runs = (ReclaimRun("a", 10), ReclaimRun("b", 8))
+    runs = (ReclaimRun("a", 10, 10), ReclaimRun("b", 8, 8))
     seen = replace(GOOD, runs=runs)
     assert problems(seen) == []
-    assert ("items reclaimed by CronJob run b", "8") in lines(seen)
+    assert ("items reclaimed by CronJob run b", "8 by its record, 8 by its log") in lines(seen)
 
 
 def printed(terminal: bool, found: list[str]) -> str:
@@ -110,6 +111,7 @@ def printed(terminal: bool, found: list[str]) -> str:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_screen_says_whether_all_was_as_promised(terminal: bool) -> None:
     assert "All as promised." in printed(terminal, [])
+    assert "postings: 2000" in printed(False, [])
     bad = printed(terminal, ["1 items have no posting"])
     assert "not as promised: 1 items have no posting" in bad
     assert "All as promised." not in bad

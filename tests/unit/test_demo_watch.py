@@ -12,7 +12,7 @@ from demo.kill import Victim, WorkerLeases
 from demo.settings import Settings
 from demo.story import condition, describe, wanted
 from demo.summary import Alert
-from demo.watch import Seen, cronjob_jobs, runs_of, selected
+from demo.watch import Seen, cronjob_jobs, job_of, logged, selected
 from devcluster.imagespec import source_files
 from examples.review_queue import handler
 
@@ -140,10 +140,17 @@ def test_an_absent_metric_is_none_not_zero() -> None:
     assert alert.assigned(METRICS, "demo-2", "review") is None
 
 
-def test_runs_are_named_by_the_cronjobs_job() -> None:
-    recorded = [("review-reclaimer-29-abcde", 18), ("by-hand", 5), ("review-reclaimer-30", 2), ("", 1)]
-    runs = runs_of(recorded, ["review-reclaimer-29", "review-reclaimer-30"])
-    assert [(run.job, run.reclaimed) for run in runs] == [("review-reclaimer-29", 18), ("review-reclaimer-30", 2)]
+@pytest.mark.parametrize(
+    ("runner", "job"),
+    [("review-reclaimer-29-abcde", "review-reclaimer-29"), ("review-reclaimer-31-abcde", None), ("by-hand", None), ("", None)],
+)
+def test_runs_are_named_by_the_cronjobs_job(runner: str, job: str | None) -> None:
+    assert job_of(runner, ["review-reclaimer-29", "review-reclaimer-30"]) == job
+
+
+def test_reclaimed_items_are_counted_in_the_log() -> None:
+    log = '{"item_id": "a", "event": "item_lease_reclaimed"}\nplain text\n{"event": "run_ended", "reclaimed": 1}\n'
+    assert logged(log) == 1
 
 
 def test_only_jobs_of_a_cronjob_count() -> None:
