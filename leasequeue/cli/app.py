@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from leasequeue.cli import failures
+from leasequeue.cli.doctor import doctor_command
 from leasequeue.cli.enqueue import enqueue_command
 from leasequeue.cli.items import list_command, requeue_command, show_command
 from leasequeue.cli.lease import LEASE_COMMANDS
@@ -36,7 +37,7 @@ cli.add_command(schema_group)
 cli.add_command(enqueue_command)
 for _command in LEASE_COMMANDS:
     cli.add_command(_command)
-for _command in (reclaim_command, stats_command, list_command, show_command, requeue_command):
+for _command in (reclaim_command, stats_command, list_command, show_command, requeue_command, doctor_command):
     cli.add_command(_command)
 
 
