@@ -20,11 +20,13 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def waits(facts: Facts) -> Iterator[Finding]:
-    """Who holds what others wait for; a wait counts when it lasts, or when its holder was there at both looks."""
+    """Who holds what others wait for. Claims wait for each other for moments; a wait counts when it lasts, or when its holder's
+    transaction, which held somebody up at the first look too, is still the same one."""
     before = {wait.blocker for wait in facts.first.waits} if facts.watched_s else set()
     blockers: dict[int, list[Wait]] = defaultdict(list)
     for wait in facts.second.waits:
-        if wait.waits_s >= facts.limits.lock_wait_s or wait.blocker in before:
+        same = wait.blocker in before and (wait.blocker_s or 0.0) >= facts.watched_s
+        if wait.waits_s >= facts.limits.lock_wait_s or same:
             blockers[wait.blocker].append(wait)
     chained = {wait.pid for group in blockers.values() for wait in group}
     for pid, group in blockers.items():
