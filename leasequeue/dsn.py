@@ -13,7 +13,9 @@ from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.json import set_json_loads
 
+from leasequeue import jsonio
 from leasequeue.errors import BadInput
 
 CONNECT_TIMEOUT_S = 5
@@ -21,7 +23,7 @@ CONNECT_TIMEOUT_S = 5
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 # keys of a Secret as CloudNativePG and Crunchy write them → libpq parameters
 PARTS = {"host": "host", "port": "port", "user": "user", "username": "user", "password": "password", "dbname": "dbname"}
-_PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)|(://[^:/@\s]*:)([^\s]*)(@)", re.IGNORECASE)
+_PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)|(://[^:/@\s]*:)(.*)(@)", re.IGNORECASE)
 
 
 def redact(text: str) -> str:
@@ -97,12 +99,22 @@ def checked(dsn: str, field: str) -> str:
         raise BadInput(field, "", "is empty; give a connection string such as postgresql://user@host/dbname")
     try:
         conninfo_to_dict(dsn)
+        readable = not _splits_password(dsn)
     except psycopg.ProgrammingError:
+        readable = False
+    if not readable:
         raise BadInput(
             field, "***", "is not a libpq connection string; characters such as @ : / % in a URI's password must be "
             "percent-encoded, or give the parts host, port, user, password, dbname"
-        ) from None  # fmt: skip
+        )  # fmt: skip
     return dsn
+
+
+def _splits_password(dsn: str) -> bool:
+    """True for a URI whose password holds a bare @ or /: libpq would take the rest of it for the host, and show it in errors."""
+    scheme, _, rest = dsn.partition("://")
+    authority, _, path = rest.partition("?")[0].partition("/")
+    return scheme in ("postgresql", "postgres") and (authority.count("@") > 1 or "@" in path)
 
 
 def from_parts(parts: dict[str, str]) -> str:
@@ -160,7 +172,8 @@ def parameters(source: DsnSource, *, lease_s: float, application_name: str) -> d
 def connect(source: DsnSource | str, *, lease_s: float = 30, application_name: str = "leasequeue") -> psycopg.Connection[Any]:
     """Open an autocommit connection.
 
-    Statements are prepared at their first use, unless a transaction pooler stands between.
+    Statements are prepared at their first use, unless a transaction pooler stands between. Numbers in json and jsonb arrive as int
+    and Decimal, never float.
 
     Args:
         source: a `DsnSource` or a connection string.
@@ -202,6 +215,7 @@ async def aconnect(
 def _settle(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], pid: Any) -> None:
     pooled = pid[0] != conn.info.backend_pid
     conn.prepare_threshold = None if pooled else 0
+    set_json_loads(jsonio.loads, conn)  # numbers in JSON stay exact
 
 
 def is_pooled(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:

@@ -37,7 +37,7 @@ def count(conn: Conn, where: str = "true") -> int:
 @pytest.mark.both_versions
 def test_answers_come_in_the_order_given(conn: Conn, orders: Table) -> None:
     first = leasequeue.enqueue(conn, orders, [{"idempotency_key": "b"}])
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"idempotency_key": "a"},
         {"amount": 1},
         {"idempotency_key": "b"},
