@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -48,6 +49,16 @@ def _safe(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> dict[str
     return {k: redact(v) if isinstance(v, str) else printable(v) for k, v in event.items()}
 
 
+class _Forward(logging.Handler):
+    """Lines of libraries and of handlers that use `logging`, in the same form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: dict[str, Any] = {"logger": record.name, "message": record.getMessage()}
+        if record.exc_info and record.exc_info[0] is not None:
+            fields["error_type"] = record.exc_info[0].__name__
+        structlog.get_logger().log(record.levelno, "log", **fields)
+
+
 def configure(level: str = "INFO", **bound: Any) -> None:
     """Set up structlog for this process.
 
@@ -72,6 +83,9 @@ def configure(level: str = "INFO", **bound: Any) -> None:
         logger_factory=lambda *_: SINK,
         cache_logger_on_first_use=True,
     )
+    logging.basicConfig(handlers=[_Forward()], level=logging.WARNING)
+    # psycopg warns when a pipeline ends after an error that the caller gets anyway.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 
 def get() -> Any:

@@ -51,6 +51,11 @@ def margin_s(grace_s: float) -> float:
     return min(5.0, max(0.5, grace_s / 4))
 
 
+def leave_s(grace_s: float) -> float:
+    """Time kept for taking leave of the database after the last phase, seconds."""
+    return margin_s(grace_s) / 3
+
+
 @dataclass
 class Drain:
     """The state machine.
@@ -77,7 +82,7 @@ class Drain:
             self.phase = Phase.RELEASING
         if self.phase is Phase.RELEASING:
             done = facts.held == 0 and not facts.claiming
-            if done or facts.now >= max(self._ends - 0.2, self._stopping_since + margin_s(self.grace_s)):
+            if done or facts.now >= min(self._ends, self._stopping_since + margin_s(self.grace_s)) - leave_s(self.grace_s):
                 self.phase = Phase.EXIT
         return self.phase
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from leasequeue.errors import BadInput
 from leasequeue_worker.async_slots import AsyncSlots
 from leasequeue_worker.board import Board
+from leasequeue_worker.child import ChildRunner, boot_of
 from leasequeue_worker.completion import Completions
+from leasequeue_worker.exec_handler import ExecRunner
 from leasequeue_worker.handler import load_handler
 from leasequeue_worker.held import Held
+from leasequeue_worker.http_handler import HttpRunner
 from leasequeue_worker.link import Watchdog
 from leasequeue_worker.queuetable import QueueTable
 from leasequeue_worker.settings import Settings
@@ -34,8 +36,18 @@ class Slots(Protocol):
         """End transactions and children of what still runs."""
 
 
-def make_slots(settings: Settings, board: Board, completions: Completions, table: QueueTable, watchdog: Watchdog) -> Slots:
+def make_slots(
+    settings: Settings, board: Board, completions: Completions, table: QueueTable, watchdog: Watchdog, bound: dict[str, str]
+) -> Slots:
     """Slots for the handler that was given; imports it.
+
+    Args:
+        settings: of this worker.
+        board: the waiting line.
+        completions: where verdicts go.
+        table: the queue's table.
+        watchdog: bounds the database calls of transactions.
+        bound: fields of every log line, for children.
 
     Raises:
         BadInput: it cannot be loaded; names what is missing.
@@ -48,9 +60,24 @@ def make_slots(settings: Settings, board: Board, completions: Completions, table
     def threads(make: Callable[[str], Runner]) -> ThreadSlots:
         return ThreadSlots(board, completions, lambda name: (make(name), transactions()))
 
-    if settings.handler.kind != "python" or settings.isolation == "process":
-        raise BadInput("handler", settings.handler.kind, "only Python handlers in threads can be run yet")
-    handler = load_handler(str(settings.handler.target))
+    target = settings.handler.target
+    if settings.handler.kind == "exec":
+        return threads(lambda _name: ExecRunner(list(target)))
+    if settings.handler.kind == "http":
+        HttpRunner(str(target))  # a URL without a host is refused now
+        return threads(lambda _name: HttpRunner(str(target)))
+    if settings.isolation == "process":
+        return threads(_child_runners(settings, table, bound))
+    handler = load_handler(str(target))
     if handler.is_async:
         return AsyncSlots(board, completions, handler.call, lambda: TransactionsAsync(source, table.get, lease_s=lease_s))
     return threads(lambda _name: FunctionRunner(handler.call))
+
+
+def _child_runners(settings: Settings, table: QueueTable, bound: dict[str, str]) -> Callable[[str], Runner]:
+    """Makes child runners; the first child is started at once, so that a handler that cannot be loaded is an error now."""
+    boot = boot_of(str(settings.handler.target), settings.source, settings.config.lease_s, settings.log_level, bound)
+    first = ChildRunner(boot, table)
+    first.start()
+    ready = [first]
+    return lambda _name: ready.pop() if ready else ChildRunner(boot, table)

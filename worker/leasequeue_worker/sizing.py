@@ -77,7 +77,9 @@ def claim_size(limits: Limits, load: Load) -> int:
     # Unacknowledged items are still ASSIGNED: they count against the share and, when completions stall, stop the claims.
     room = limits.slots + limits.share - load.running - load.queued - load.unflushed
     stall = limits.slots + 2 * limits.batch_size - load.unflushed
-    return max(0, min(wanted, room, stall, limits.batch_size))
+    size = max(0, min(wanted, room, stall, limits.batch_size))
+    # A flush under way is about to make room for a full batch: better than a claim of a few items now.
+    return size if load.unflushed == 0 or 2 * size >= min(wanted, limits.batch_size) else 0
 
 
 class Pace:

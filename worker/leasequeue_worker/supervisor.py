@@ -17,7 +17,7 @@ from leasequeue.workers import WorkerCounters
 from leasequeue_worker.audit import AuditLog
 from leasequeue_worker.board import Board
 from leasequeue_worker.completion import Completions
-from leasequeue_worker.drain import Drain, Facts, Phase
+from leasequeue_worker.drain import Drain, Facts, Phase, leave_s
 from leasequeue_worker.heartbeat import Presence, new_worker_id
 from leasequeue_worker.held import Held
 from leasequeue_worker.link import Link, Watchdog
@@ -53,7 +53,8 @@ class Worker:
         self.settings = settings
         self.worker_id = new_worker_id(settings.pod_name)
         namespace, queue = settings.queue_label
-        logs.configure(settings.log_level, worker_id=self.worker_id, queue=settings.queue or queue)
+        bound = {"worker_id": self.worker_id, "queue": settings.queue or queue}
+        logs.configure(settings.log_level, **bound)
         self._metrics = WorkerMetrics(namespace, queue)
         self._watchdog, self._beats, self._table = Watchdog(), Beats(), QueueTable(settings.schema, settings.table)
         self._board = Board(settings.concurrency, Waker())
@@ -62,7 +63,7 @@ class Worker:
         self._alarm = Waker()
         audit = AuditLog(logs.SINK, self.worker_id, settings.queue or queue, enabled=settings.audit)
         self._make_threads(audit)
-        self._slots = make_slots(settings, self._board, self._completions, self._table, self._watchdog)
+        self._slots = make_slots(settings, self._board, self._completions, self._table, self._watchdog, bound)
         self._probes = Probes(settings.http_port, self._beats, self._why_not_ready, self._metrics.registry)
         self._gauges()
 
@@ -100,7 +101,7 @@ class Worker:
             self._alarm.sleep(TICK_S, None)
             phase = self._tick(time.monotonic(), phase)
         self._loop.end()
-        self._loop.ended.wait(2.5)
+        self._loop.ended.wait(leave_s(self.settings.grace_s))
         logs.get().info("worker_ended", held=len(self._board.registry))
         logs.flush()
         return self._exit_code

@@ -179,8 +179,15 @@ class Transactions:
 class TransactionsAsync:
     """Async twin of `Transactions`: one connection a slot, used by that slot's tasks alone."""
 
-    def __init__(self, source: DsnSource, table: Callable[[], Table], *, lease_s: float) -> None:
-        self._source, self._table, self._lease_s = source, table, lease_s
+    def __init__(
+        self,
+        source: DsnSource,
+        table: Callable[[], Table],
+        *,
+        lease_s: float,
+        stage: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._source, self._table, self._lease_s, self._stage = source, table, lease_s, stage
         self._conn: psycopg.AsyncConnection[Any] | None = None
 
     def open(self, held: Held, result: ResultBox) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
@@ -199,6 +206,7 @@ class TransactionsAsync:
                 async with asyncio.timeout(FENCE_LIMIT_S):
                     await aio.resolve(conn, table, Completion(held.lease))
                 held.fenced = True
+                self._stage("fenced")
                 yield conn
                 await self._store_result(conn, table, held, box)
             except BaseException as ex:
@@ -207,6 +215,7 @@ class TransactionsAsync:
             await self._commit(conn, block, table, held)
         finally:
             held.fenced = False
+            self._stage("committed" if held.committed else "idle")
 
     async def _store_result(self, conn: psycopg.AsyncConnection[Any], table: Table, held: Held, box: ResultBox) -> None:
         _result(conn, box)

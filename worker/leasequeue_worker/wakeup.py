@@ -38,16 +38,11 @@ class Waker:
             waiting.append(conn.fileno())
         ready, _, _ = select.select(waiting, [], [], max(0.0, timeout_s))
         if self._fd in ready:
-            self._clear()
-        return any(fd != self._fd for fd in ready)
-
-    def _clear(self) -> None:
-        # The flag falls before the counter is read: a wake in between writes again, and the next sleep ends at once.
-        self._pending = False
-        try:
             os.eventfd_read(self._fd)
-        except BlockingIOError:
-            return
+        # Read first, then the flag: a wake in between is skipped, but the sleeper is awake and looks only after this line. The
+        # other way round a wake in between would be read away with its flag left up, and no later one would write.
+        self._pending = False
+        return any(fd != self._fd for fd in ready)
 
 
 def listen(conn: Connection, channel: str) -> bool:
