@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasequeue_worker.drain import Drain, Facts, Phase, margin_s
+from leasequeue_worker.drain import Drain, Facts, Phase, leave_s, margin_s
 
 ORDER = list(Phase)
 facts_of = st.builds(
@@ -36,10 +36,13 @@ def test_phases_never_go_back(steps: list[tuple[Facts, float]], grace: int) -> N
 @settings(deadline=None)
 @given(st.integers(1, 3600), st.booleans())
 def test_the_process_is_gone_before_sigkill_even_when_nothing_moves(grace: int, claiming: bool) -> None:
-    drain, now = Drain(grace), 50.0
+    drain, ends = Drain(grace), 50.0 + grace
+    drain.step(facts(50.0, held=3, running=3, claiming=claiming))
+    now = ends - 2 * margin_s(grace)
     while drain.step(facts(now, held=3, running=3, claiming=claiming)) is not Phase.EXIT:
-        now += grace / 100
-        assert now < 50.0 + grace, "would be killed with leases in hand"
+        now += margin_s(grace) / 50
+        assert now < ends, "would be killed with leases in hand"
+    assert now <= ends - leave_s(grace) + margin_s(grace) / 25
 
 
 def test_without_a_signal_nothing_happens() -> None:
