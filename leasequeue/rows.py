@@ -1,8 +1,9 @@
 """Rows of a statement as plain tuples, decoded so that no stored value can make a claim fail for ever.
 
 psycopg refuses timestamps outside Python's range (`infinity`, BC years) with DataError at fetch time, after the transaction
-committed: one such row in a batch would lose all its leases. The fast path stays psycopg's own; only when it refuses are the
-cells decoded one by one, and what Python cannot hold is clamped to the nearest value it can.
+committed: one such row in a batch would lose all its leases. So would JSON nested deeper than Python's stack. The fast path stays
+psycopg's own; only when it refuses are the cells decoded one by one: times are clamped to the nearest that Python can hold, any
+other value stays the text that the server sent.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from psycopg import errors
 from psycopg.adapt import Transformer
 from psycopg.pq import Format
 from psycopg.pq.abc import PGresult
+
+# What loaders raise: psycopg's own; json for numbers of more than 4,300 digits and for deep nesting; decimal for huge exponents.
+UNDECODABLE = (errors.DataError, ValueError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ def result_of(cursor: psycopg.Cursor[Any], conn: psycopg.Connection[Any]) -> Res
     """Fetch a cursor's rows; waits for the answer when the statement was pipelined."""
     try:
         rows = cursor.fetchall()
-    except errors.DataError as ex:
+    except UNDECODABLE as ex:
         rows = _rescue(cursor.pgresult, conn, ex)
     return Result(_names(cursor.description), rows)
 
@@ -63,7 +67,7 @@ async def aresult_of(cursor: psycopg.AsyncCursor[Any], conn: psycopg.AsyncConnec
     """Async twin of `result_of`."""
     try:
         rows = await cursor.fetchall()
-    except errors.DataError as ex:
+    except UNDECODABLE as ex:
         rows = _rescue(cursor.pgresult, conn, ex)
     return Result(_names(cursor.description), rows)
 
@@ -73,10 +77,10 @@ def _names(description: Sequence[psycopg.Column] | None) -> tuple[str, ...]:
 
 
 def _rescue(
-    result: PGresult | None, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: errors.DataError
+    result: PGresult | None, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: Exception
 ) -> list[tuple[Any, ...]]:
     """Decode cell by cell. An error of the server (it has a SQLSTATE) is no decoding error and is raised again."""
-    if error.sqlstate is not None or result is None:
+    if result is None or getattr(error, "sqlstate", None) is not None:
         raise error
     transformer = Transformer(conn)
     columns = range(result.nfields)
@@ -100,7 +104,7 @@ def _type_name(oid: int) -> str:
 def _load(loader: Any, raw: bytes, type_name: str) -> Any:
     try:
         return loader.load(raw)
-    except errors.DataError:
+    except UNDECODABLE:
         text = bytes(raw).decode(errors="replace")
         early = text.startswith("-") or text.endswith("BC")
         if type_name == "timestamptz":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,9 @@ LEASE_COLUMNS = (
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "p": "a partitioned table"}
 # format_type() of the key → type name used in casts
 ID_TYPES = {"uuid": "uuid", "bigint": "bigint", "integer": "integer", "smallint": "smallint", "text": "text"}
+
+
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
 def check_name(field_name: str, value: str) -> str:
@@ -95,10 +99,9 @@ class Table:
         return rendered
 
     def _render(self, name: str, fragments: Mapping[str, str]) -> str:
-        rendered = sql.text(name).replace("{table}", quoted(self.schema, self.name)).replace("{id_type}", self.id_type)
-        for key, value in fragments.items():
-            rendered = rendered.replace("{" + key + "}", value)
-        return rendered
+        parts = {"table": quoted(self.schema, self.name), "id_type": self.id_type, **fragments}
+        # One pass: a table may be named "{id_type}".
+        return _PLACEHOLDER.sub(lambda found: parts.get(found[1], found[0]), sql.text(name))
 
     @classmethod
     def load(cls, conn: psycopg.Connection[Any], name: str, schema: str = "public") -> Table:

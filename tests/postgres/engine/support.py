@@ -165,7 +165,7 @@ def name_of(table: Table) -> str:
     return quoted(table.schema, table.name).replace("%%", "%")
 
 
-def add(conn: psycopg.Connection[Any], table: Table, n: int = 1, **columns: Any) -> list[Any]:
+def add(conn: psycopg.Connection[Any], table: Table, n: int = 1, /, **columns: Any) -> list[Any]:
     """Insert n rows, created one after another; returns their ids in that order. Columns are values or functions of the number."""
     names = ", ".join(quoted(name) for name in columns)
     marks = ", ".join(["%s"] * len(columns))
@@ -198,9 +198,7 @@ def bulk(conn: psycopg.Connection[Any], table: Table, n: int, state: str = "PEND
 
 def rows(conn: psycopg.Connection[Any], table: Table) -> dict[Any, dict[str, Any]]:
     """All rows by id."""
-    cursor = conn.cursor(row_factory=dict_row).execute(
-        f"SELECT * FROM {quoted(table.schema, table.name)} ORDER BY created_at, id"
-    )
+    cursor = conn.cursor(row_factory=dict_row).execute(f"SELECT * FROM {name_of(table)} ORDER BY created_at, id")
     return {row["id"]: row for row in cursor}
 
 
@@ -214,14 +212,14 @@ def row(conn: psycopg.Connection[Any], table: Table, item_id: Any) -> dict[str, 
 
 def states(conn: psycopg.Connection[Any], table: Table) -> dict[str, int]:
     """Rows per state."""
-    found = conn.execute(f"SELECT state, count(*) FROM {quoted(table.schema, table.name)} GROUP BY 1").fetchall()
+    found = conn.execute(f"SELECT state, count(*) FROM {name_of(table)} GROUP BY 1").fetchall()
     return dict(found)
 
 
 def set_where(conn: psycopg.Connection[Any], table: Table, assignments: str, condition: str = "true", **params: Any) -> int:
     """UPDATE by hand; returns how many rows changed."""
-    statement = f"UPDATE {quoted(table.schema, table.name)} SET {assignments} WHERE {condition}"
-    return conn.execute(statement, params or None).rowcount
+    name = quoted(table.schema, table.name) if params else name_of(table)
+    return conn.execute(f"UPDATE {name} SET {assignments} WHERE {condition}", params or None).rowcount
 
 
 def expire(conn: psycopg.Connection[Any], table: Table, *ids: Any, ago: str = "1 hour") -> None:
