@@ -267,13 +267,19 @@ def test_requeue_leaves_other_items_alone(cli: Cli, orders: Table) -> None:
 
 
 def test_reclaim(cli: Cli, orders: Table, conn: Conn) -> None:
-    cli("enqueue", "-", stdin=lines(*({"amount": n} for n in range(3))))
-    items = cli("claim", "--worker-id", "w", "--batch-size", "3").json
-    conn.execute("UPDATE orders SET lease_expires_at = clock_timestamp() - interval '1 hour'")
+    cli("enqueue", "-", stdin=lines(*({"amount": n} for n in range(4))))
+    items = cli("claim", "--worker-id", "w", "--batch-size", "4").json
+    conn.execute("UPDATE orders SET lease_expires_at = clock_timestamp() - interval '1 hour' WHERE id <> %s", [items[3]["id"]])
     conn.execute("UPDATE orders SET crash_count = 2 WHERE id = %s", [items[2]["id"]])
-    # A server of this test run is younger than lease duration + 15 s: nothing is taken before workers could renew.
-    early = cli("reclaim", "--json")
-    assert (early.code, early.json) == (0, {"reclaimed": 0, "repaired": 0, "items": []}) or early.json["reclaimed"] == 2
+    # Nothing is taken within one lease duration and 15 s of the server's start: workers get to renew first.
+    conn.execute("SELECT pg_sleep_until(pg_postmaster_start_time() + interval '16.5 seconds')")
+    swept = cli("reclaim", "--lock-timeout-ms", "1000", "--reclaim-batch", "2", "--json")
+    assert (swept.code, swept.json["reclaimed"], swept.json["repaired"]) == (0, 2, 1)
+    states = {item["id"]: item["state"] for item in swept.json["items"]}
+    assert states == {items[0]["id"]: "PENDING", items[1]["id"]: "PENDING", items[2]["id"]: "REPAIR"}
+    assert cli("reclaim", "--lock-timeout-ms", "1000").out == "0 items back to PENDING, 0 to REPAIR\n"
+    assert cli("resolve", *lease(items[0])).json == {"outcome": "LOST"}
+    assert cli("resolve", *lease(items[3])).json == {"outcome": "RESOLVED"}
 
 
 def test_settings_are_checked_wherever_they_come_from(cli: Cli, orders: Table) -> None:
