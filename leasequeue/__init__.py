@@ -24,7 +24,7 @@ from leasequeue.maintain import Reclaimed, ReclaimedItem
 from leasequeue.mark import ClaimMark
 from leasequeue.owner import OwnedBy
 from leasequeue.runs import Run, RunRecord
-from leasequeue.sample import Stats
+from leasequeue.sample import LaneFacts, Stats
 from leasequeue.states import Outcome, State
 from leasequeue.sync import (
     claim,
@@ -73,6 +73,7 @@ __all__ = [
     "Fail",
     "Heartbeat",
     "Item",
+    "LaneFacts",
     "Lease",
     "LeaseConfig",
     "LeaseNotHeld",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -11,7 +11,7 @@ import psycopg
 
 from leasequeue.bulk import aenqueue_many
 from leasequeue.claim import Claimed, claim_flow
-from leasequeue.config import LeaseConfig
+from leasequeue.config import BlockedHead, LeaseConfig
 from leasequeue.enqueue import aenqueue
 from leasequeue.errors import LeaseNotHeld
 from leasequeue.fence import (
@@ -248,16 +248,27 @@ async def prune(conn: psycopg.AsyncConnection[Any], table: Table, *, older_than_
     return await arun(conn, prune_flow(table, older_than_s=older_than_s, limit=limit))
 
 
-async def stats(conn: psycopg.AsyncConnection[Any], table: Table) -> Stats:
-    """Facts about one queue; see `Stats`."""
-    return await arun(conn, stats_flow(table))
+async def stats(conn: psycopg.AsyncConnection[Any], table: Table, *, strict: BlockedHead | None = None) -> Stats:
+    """Facts about one queue; see `Stats`. `strict`: lanes are strict, and this is what a blocked head does."""
+    return await arun(conn, stats_flow(table, strict=strict))
 
 
 async def sample(
-    conn: psycopg.AsyncConnection[Any], tables: Sequence[Table], *, statement_timeout_ms: int = 2_000
+    conn: psycopg.AsyncConnection[Any],
+    tables: Sequence[Table],
+    *,
+    strict: Mapping[int, BlockedHead] | None = None,
+    statement_timeout_ms: int = 2_000,
 ) -> dict[int, Stats]:
-    """Facts about several queues of one database in one read-only query, by table oid."""
-    return await arun(conn, sample_flow(tables, statement_timeout_ms=statement_timeout_ms))
+    """Facts about several queues of one database in one read-only query, by table oid.
+
+    Args:
+        conn: a connection.
+        tables: the queues.
+        strict: for queues whose lanes are strict, what a blocked head does, by table oid.
+        statement_timeout_ms: server-side bound.
+    """
+    return await arun(conn, sample_flow(tables, strict=strict, statement_timeout_ms=statement_timeout_ms))
 
 
 async def register(

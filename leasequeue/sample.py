@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
+from leasequeue.config import BlockedHead
 from leasequeue.rows import Result, in_utc
 from leasequeue.run import Flow, Operation, Query, one
 from leasequeue.states import State
 from leasequeue.table import Table
 
 COUNT_CAP = 1_000_000  # beyond it no decision changes; an index-only count of this many takes about 0.1 s
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFacts:
+    """Strict lanes at one moment.
+
+    Args:
+        unlaned: PENDING items without a lane, capped.
+        claimable: lanes whose head may be claimed now.
+        blocked: lanes whose head needs a person (FAILED or REPAIR).
+        later: lanes whose head is not due yet.
+        busy: lanes with an item in flight.
+    """
+
+    unlaned: int
+    claimable: int
+    blocked: int
+    later: int
+    busy: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +53,7 @@ class Stats:
         swept_at: last sweep that ended well.
         workers, workers_busy, workers_cordoned: processes seen in the last 30 s.
         held: items that live processes say they hold.
+        lanes: where lanes are strict, what they are at.
     """
 
     now: datetime
@@ -54,6 +75,7 @@ class Stats:
     workers_busy: int
     workers_cordoned: int
     held: int
+    lanes: LaneFacts | None = None
 
     @property
     def assigned(self) -> int:
@@ -66,25 +88,41 @@ class Stats:
         return self.counts[State.PENDING] + self.scheduled_due
 
     @property
+    def claimable(self) -> int:
+        """Items that could be taken at the same time now: all due ones, but of strict lanes one each."""
+        if self.lanes is None:
+            return self.due
+        return self.lanes.unlaned + self.lanes.claimable
+
+    @property
     def idle(self) -> bool:
         """Nothing due and nothing in flight."""
         return self.due == 0 and self.assigned == 0
 
 
-def sample_query(tables: Sequence[Table], cap: int = COUNT_CAP) -> Query:
+def sample_query(tables: Sequence[Table], strict: Mapping[int, BlockedHead] | None = None, cap: int = COUNT_CAP) -> Query:
     """One read-only query for all the given queues of one database."""
-    texts = [table.sql("sample", n=str(n)) for n, table in enumerate(tables)]
+    texts = [_part(n, table, (strict or {}).get(table.oid)) for n, table in enumerate(tables)]
     params: dict[str, Any] = {f"queue_{n}": table.oid for n, table in enumerate(tables)}
     return Query("\nUNION ALL\n".join(texts), {**params, "cap": cap})
 
 
+def _part(n: int, table: Table, blocked_head: BlockedHead | None) -> str:
+    if blocked_head is None:
+        return table.sql("sample", n=str(n), unlaned="", lane_facts="NULL::jsonb")
+    lane_facts = table.sql("sample_lanes", **{"pass": "true" if blocked_head == "Pass" else "false"})
+    return table.sql("sample", n=str(n), unlaned=" AND c.lane IS NULL", lane_facts=lane_facts)
+
+
 def stats_of(row: Mapping[str, Any]) -> Stats:
     """Build `Stats` from a row of sample.sql."""
-    others = sum(row[k] for k in ("pending", "assigned", "scheduled", "failed", "repair"))
+    laned = row["lane_facts"] or {}
+    pending = row["pending"] + laned.get("pending", 0)
+    others = pending + sum(row[k] for k in ("assigned", "scheduled", "failed", "repair"))
     exact = row["resolved_exact"]
     resolved = exact if exact is not None else max(0, row["rows_estimate"] - others)
     counts = {
-        State.PENDING: row["pending"],
+        State.PENDING: pending,
         State.ASSIGNED: row["assigned"],
         State.RESOLVED: resolved,
         State.SCHEDULED: row["scheduled"],
@@ -102,19 +140,35 @@ def stats_of(row: Mapping[str, Any]) -> Stats:
     same = ("scheduled_due", "expired", "workers", "workers_busy", "workers_cordoned", "held")
     times = ("now", "oldest_expired_at", "oldest_pending_at", "next_due_at", "swept_at")
     facts: dict[str, Any] = {k: row[k] for k in same} | {k: in_utc(row[k]) for k in times}
-    return Stats(counts=counts, resolved_exact=exact is not None, **totals, **facts)
+    facts["oldest_pending_at"] = _earlier(facts["oldest_pending_at"], laned.get("oldest"))
+    return Stats(counts=counts, resolved_exact=exact is not None, **totals, **facts, lanes=_lane_facts(row))
 
 
-def sample_flow(tables: Sequence[Table], *, statement_timeout_ms: int = 2_000) -> Flow[dict[int, Stats]]:
+def _earlier(unlaned: datetime | None, laned_epoch: float | None) -> datetime | None:
+    laned = None if laned_epoch is None else datetime.fromtimestamp(float(laned_epoch), UTC)
+    known = [at for at in (unlaned, laned) if at is not None]
+    return min(known, default=None)
+
+
+def _lane_facts(row: Mapping[str, Any]) -> LaneFacts | None:
+    laned = row["lane_facts"]
+    if laned is None:
+        return None
+    return LaneFacts(row["pending"], laned["claimable"], laned["blocked"], laned["later"], laned["busy"])
+
+
+def sample_flow(
+    tables: Sequence[Table], *, strict: Mapping[int, BlockedHead] | None = None, statement_timeout_ms: int = 2_000
+) -> Flow[dict[int, Stats]]:
     """Flow behind `sample`."""
     if not tables:
         return {}
-    query = sample_query(tables)
+    query = sample_query(tables, strict)
     result: Result = yield Operation(lambda: one(query), durable=False, statement_timeout_ms=statement_timeout_ms)
     return {int(row["queue"]): stats_of(row) for row in result.dicts()}
 
 
-def stats_flow(table: Table) -> Flow[Stats]:
+def stats_flow(table: Table, *, strict: BlockedHead | None = None) -> Flow[Stats]:
     """Flow behind `stats`."""
-    sampled = yield from sample_flow([table], statement_timeout_ms=10_000)
+    sampled = yield from sample_flow([table], strict={table.oid: strict} if strict else None, statement_timeout_ms=10_000)
     return sampled[table.oid]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 
 from leasequeue.claim import Claimed, claim_flow
-from leasequeue.config import LeaseConfig
+from leasequeue.config import BlockedHead, LeaseConfig
 from leasequeue.errors import LeaseNotHeld
 from leasequeue.fence import (
     Completion,
@@ -233,14 +233,27 @@ def prune(conn: psycopg.Connection[Any], table: Table, *, older_than_s: float, l
     return run(conn, prune_flow(table, older_than_s=older_than_s, limit=limit))
 
 
-def stats(conn: psycopg.Connection[Any], table: Table) -> Stats:
-    """Facts about one queue; see `Stats`."""
-    return run(conn, stats_flow(table))
+def stats(conn: psycopg.Connection[Any], table: Table, *, strict: BlockedHead | None = None) -> Stats:
+    """Facts about one queue; see `Stats`. `strict`: lanes are strict, and this is what a blocked head does."""
+    return run(conn, stats_flow(table, strict=strict))
 
 
-def sample(conn: psycopg.Connection[Any], tables: Sequence[Table], *, statement_timeout_ms: int = 2_000) -> dict[int, Stats]:
-    """Facts about several queues of one database in one read-only query, by table oid."""
-    return run(conn, sample_flow(tables, statement_timeout_ms=statement_timeout_ms))
+def sample(
+    conn: psycopg.Connection[Any],
+    tables: Sequence[Table],
+    *,
+    strict: Mapping[int, BlockedHead] | None = None,
+    statement_timeout_ms: int = 2_000,
+) -> dict[int, Stats]:
+    """Facts about several queues of one database in one read-only query, by table oid.
+
+    Args:
+        conn: a connection.
+        tables: the queues.
+        strict: for queues whose lanes are strict, what a blocked head does, by table oid.
+        statement_timeout_ms: server-side bound.
+    """
+    return run(conn, sample_flow(tables, strict=strict, statement_timeout_ms=statement_timeout_ms))
 
 
 def register(

@@ -1,34 +1,37 @@
 -- Chooses up to n lanes whose head may be claimed, in the order of their heads, and holds each by a transaction advisory lock.
 -- A statement of its own: the claim that follows takes its snapshot after the locks are held, so it sees what the previous holder of a
 -- lane committed. In one statement two workers saw the same head, or a head and its successor (8 violations in 1,677 claims).
--- A lane that somebody else holds is passed over at once. Lanes are found by skipping from lane to lane in the index, whatever their length.
+-- A lane that somebody else holds is passed over at once. Lanes are found by skipping from head to head in the index, one probe a lane whatever its length.
 -- The advisory key is a hash of table and lane: two lanes with one hash only pass each other over for a moment.
-WITH RECURSIVE lanes (lane) AS (
-    (SELECT c.lane FROM {table} AS c
+WITH RECURSIVE found (lane, state, run_at, priority, created_at, id) AS (
+    (SELECT c.lane, c.state, c.run_at, c.priority, c.created_at, c.id
+       FROM {table} AS c
       WHERE c.lane IS NOT NULL AND c.state <> 'RESOLVED' AND %(lanes)s::text[] IS NULL
-      ORDER BY c.lane LIMIT 1)
+        AND (NOT %(pass)s::boolean OR c.state IN ('PENDING', 'ASSIGNED'))
+      ORDER BY c.lane, c.created_at, c.id LIMIT 1)
     UNION ALL
-    SELECT (SELECT c.lane FROM {table} AS c
-             WHERE c.lane IS NOT NULL AND c.state <> 'RESOLVED' AND c.lane > lanes.lane
-             ORDER BY c.lane LIMIT 1)
-      FROM lanes
-     WHERE lanes.lane IS NOT NULL
-), wanted AS MATERIALIZED (
-    SELECT lane FROM lanes WHERE lane IS NOT NULL
-    UNION ALL
-    SELECT DISTINCT lane FROM unnest(%(lanes)s::text[]) AS given (lane)
-), heads AS MATERIALIZED (
-    SELECT wanted.lane, head.priority, head.created_at, head.id
-      FROM wanted
+    SELECT next.lane, next.state, next.run_at, next.priority, next.created_at, next.id
+      FROM found
      CROSS JOIN LATERAL (
-            SELECT c.id, c.state, c.run_at, c.priority, c.created_at
+            SELECT c.lane, c.state, c.run_at, c.priority, c.created_at, c.id
               FROM {table} AS c
-             WHERE c.lane = wanted.lane AND c.lane IS NOT NULL AND c.state <> 'RESOLVED'
+             WHERE c.lane IS NOT NULL AND c.state <> 'RESOLVED' AND c.lane > found.lane
                AND (NOT %(pass)s::boolean OR c.state IN ('PENDING', 'ASSIGNED'))
-             ORDER BY c.created_at, c.id
-             LIMIT 1) AS head
-     WHERE head.state = 'PENDING' AND head.run_at <= clock_timestamp()
-     ORDER BY -head.priority, head.created_at, head.id
+             ORDER BY c.lane, c.created_at, c.id LIMIT 1) AS next
+), heads AS MATERIALIZED (
+    SELECT every.lane
+      FROM (SELECT * FROM found
+            UNION ALL
+            SELECT head.*
+              FROM (SELECT DISTINCT lane FROM unnest(%(lanes)s::text[]) AS given (lane)) AS wanted
+             CROSS JOIN LATERAL (
+                    SELECT c.lane, c.state, c.run_at, c.priority, c.created_at, c.id
+                      FROM {table} AS c
+                     WHERE c.lane = wanted.lane AND c.lane IS NOT NULL AND c.state <> 'RESOLVED'
+                       AND (NOT %(pass)s::boolean OR c.state IN ('PENDING', 'ASSIGNED'))
+                     ORDER BY c.created_at, c.id LIMIT 1) AS head) AS every
+     WHERE every.state = 'PENDING' AND every.run_at <= clock_timestamp()
+     ORDER BY -every.priority, every.created_at, every.id
 )
 SELECT heads.lane
   FROM heads

@@ -1,9 +1,11 @@
 -- One row of facts about one queue, read-only. Each part is answered from a partial index, whatever the number of RESOLVED rows; PENDING and
 -- SCHEDULED are counted up to a cap. The oldest item is the oldest of all due rows, not the head of the priority order, which may be young.
+-- Where lanes are strict, the claim index holds the rows without a lane alone: the others are counted lane by lane (sample_lanes.sql).
 -- RESOLVED is counted exactly while the table is small and taken from the planner's statistics after that.
 SELECT %(queue_{n})s::oid AS queue,
        clock_timestamp() AS now,
-       (SELECT count(*) FROM (SELECT 1 FROM {table} AS c WHERE c.state = 'PENDING' LIMIT %(cap)s::int) AS x) AS pending,
+       (SELECT count(*) FROM (SELECT 1 FROM {table} AS c WHERE c.state = 'PENDING'{unlaned} LIMIT %(cap)s::int) AS x) AS pending,
+       {lane_facts} AS lane_facts,
        (SELECT count(*) FROM {table} AS c WHERE c.state = 'ASSIGNED') AS assigned,
        (SELECT count(*) FROM {table} AS c WHERE c.state = 'ASSIGNED' AND c.lease_expires_at < clock_timestamp()) AS expired,
        (SELECT min(c.lease_expires_at) FROM {table} AS c WHERE c.state = 'ASSIGNED' AND c.lease_expires_at < clock_timestamp()) AS oldest_expired_at,
@@ -17,12 +19,12 @@ SELECT %(queue_{n})s::oid AS queue,
        (SELECT k.reltuples::bigint FROM pg_catalog.pg_class AS k WHERE k.oid = %(queue_{n})s::oid) AS rows_estimate,
        (WITH RECURSIVE step (neg, oldest) AS (
             (SELECT -c.priority, c.created_at FROM {table} AS c
-              WHERE c.state = 'PENDING' AND c.run_at <= clock_timestamp()
+              WHERE c.state = 'PENDING'{unlaned} AND c.run_at <= clock_timestamp()
               ORDER BY -c.priority, c.created_at, c.id LIMIT 1)
             UNION ALL
             SELECT next.neg, next.created_at FROM step CROSS JOIN LATERAL (
                 SELECT -c.priority AS neg, c.created_at FROM {table} AS c
-                 WHERE c.state = 'PENDING' AND c.run_at <= clock_timestamp() AND -c.priority > step.neg
+                 WHERE c.state = 'PENDING'{unlaned} AND c.run_at <= clock_timestamp() AND -c.priority > step.neg
                  ORDER BY -c.priority, c.created_at, c.id LIMIT 1) AS next)
         SELECT min(limited.oldest) FROM (SELECT oldest FROM step LIMIT 1000) AS limited) AS oldest_pending_at,
        s.claimed_total, s.finished_total, s.lost_total, s.busy_ms_total, s.reclaimed_total, s.repaired_total, s.swept_at,
