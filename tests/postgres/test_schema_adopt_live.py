@@ -153,6 +153,32 @@ def wait_for_failed_tries(conn: Conn, done: Callable[[], bool], tries: int = 2) 
             time.sleep(0.01)
 
 
+def test_no_statement_scans_or_builds_under_an_exclusive_lock(conn: Conn) -> None:
+    """A small table hides a scan under lock; so the statements themselves are looked at."""
+    statements: list[str] = []
+
+    class Recording(psycopg.Cursor[Any]):
+        def execute(self, query: Any, *arguments: Any, **options: Any) -> Any:
+            statements.append(query if isinstance(query, str) else query.as_string(None))
+            return super().execute(query, *arguments, **options)
+
+    review_queue(conn, 5)
+    conn.execute("ALTER TABLE review_queue_item ALTER COLUMN created_at DROP NOT NULL")
+    conn.cursor_factory = Recording
+    schema.adopt(conn, "review_queue_item")
+    added = [text for text in statements if "ADD CONSTRAINT" in text]
+    built = [
+        text
+        for text in statements
+        if text.startswith(("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")) and "leasequeue." not in text
+    ]
+    assert len(added) == 4
+    assert all(text.rstrip().endswith("NOT VALID") for text in added)
+    assert len(built) >= 8
+    assert all("CONCURRENTLY" in text for text in built)
+    assert sum("VALIDATE CONSTRAINT" in text for text in statements) == 4
+
+
 def test_a_lock_that_never_comes_is_told_with_its_holder(conn: Conn, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     review_queue(conn, 5)
     monkeypatch.setattr(ddl, "LOCK_DEADLINE_S", 0.5)
