@@ -222,6 +222,7 @@ def _facts(known: Known) -> Iterator[Metric]:
         reclaimed.add_metric([*labels, "repair"], stats.repaired_total)
     yield items
     yield reclaimed
+    yield _lanes(owned)
     gauges: tuple[tuple[str, str, Callable[[Stats], float | None]], ...] = (
         ("assigned", "Items in flight.", lambda s: s.assigned),
         ("pending_due", "Items that a worker could take now.", lambda s: s.due),
@@ -247,6 +248,15 @@ def _facts(known: Known) -> Iterator[Metric]:
         for labels, _, stats in owned:
             family.add_metric(labels, amount(stats))
         yield family
+
+
+def _lanes(owned: Known) -> Metric:
+    family = GaugeMetricFamily("leasequeue_lanes", "Strict lanes by what their head is at.", labels=[*QUEUE_LABELS, "head"])
+    for labels, _, stats in owned:
+        if stats.lanes is not None:
+            for head in ("claimable", "blocked", "later", "busy"):
+                family.add_metric([*labels, head], getattr(stats.lanes, head))
+    return family
 
 
 def _at(moment: datetime | None) -> float | None:

@@ -149,8 +149,9 @@ class Reconciler:
         if connection is None:
             # What was seen last stays, for status and metrics; decisions see its age.
             return memory.observation.database if memory.observation is not None else None
-        database = queue.spec.database
-        wanted = Wanted(queue.uid, queue.namespace, queue.name, database.schema_, database.table, queue.spec.lease.lanes.strict)
+        database, lanes = queue.spec.database, queue.spec.lease.lanes
+        strict = lanes.on_blocked_head if lanes.strict else None
+        wanted = Wanted(queue.uid, queue.namespace, queue.name, database.schema_, database.table, strict)
         return await self._hub.look(connection, wanted, queue.spec.scaling.poll_period_seconds * 0.9)
 
     async def _judge_owner(self, queue: Queue, view: DatabaseView | None) -> tuple[Problem | None, bool]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from leasequeue.owner import OwnedBy
+from leasequeue.sample import LaneFacts
 from leasequeue_operator.plan import conditions, events, owner, status
 from leasequeue_operator.plan.conditions import Condition
 from leasequeue_operator.plan.observation import Observation
@@ -328,3 +329,33 @@ def test_a_sample_from_before_a_fault_is_none() -> None:
     assert sample_of(replace(good, unreachable=Problem("x", "y"))) is None
     assert sample_of(replace(good, unready=Problem("x", "y"))) is None
     assert sample_of(None) is None
+
+
+def laned(**facts: int) -> Any:
+    plain = {"unlaned": 0, "claimable": 0, "blocked": 0, "later": 0, "busy": 0}
+    return LaneFacts(**{**plain, **facts})
+
+
+STRICT = {"lease": {"lanes": {"strict": True}}}
+
+
+def test_blocked_lanes() -> None:
+    blocked = observed(spec=STRICT, database=samples.view(lanes=laned(blocked=2)))
+    found = told(blocked)["LanesBlocked"]
+    assert (found.status, found.reason) == ("True", "HeadBlocked")
+    assert "2 lanes" in found.message
+    free = observed(spec=STRICT, database=samples.view(lanes=laned(claimable=2)))
+    assert told(free)["LanesBlocked"].status == "False"
+    assert transitions(free, blocked) == [("Warning", "HeadBlocked")]
+    assert transitions(blocked, free) == [("Normal", "NoneBlocked")]
+    passing = {"lease": {"lanes": {"strict": True, "onBlockedHead": "Pass"}}}
+    assert told(observed(spec=passing, database=samples.view(lanes=laned(blocked=2))))["LanesBlocked"].status == "False"
+
+
+def test_strict_lanes_ask_for_one_worker_a_lane() -> None:
+    found = sample_of(samples.view(pending=500, lanes=laned(unlaned=3, claimable=4, blocked=9)))
+    assert found is not None
+    assert found.due == 7
+    waking = sample_of(samples.view(scheduled=5, scheduled_due=5, lanes=laned()))
+    assert waking is not None
+    assert waking.due == 1

@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from leasequeue.sample import LaneFacts
 from leasequeue_operator import metrics
 from leasequeue_operator.cache import Key
 from leasequeue_operator.memory import Memory
@@ -113,5 +114,12 @@ def test_no_label_value_is_unbounded() -> None:
     labels = {name for _, found in scrape({KEY: remembered()}) for name, _ in found}
     assert labels <= {
         "queue_namespace", "queue", "state", "result", "type", "status", "max_inflight_policy", "table", "version",
-        "outcome", "kind", "le", "direction", "limiter",
+        "outcome", "kind", "le", "direction", "limiter", "head",
     }  # fmt: skip
+
+
+def test_lanes_are_told_where_they_are_strict() -> None:
+    assert value(scrape({KEY: remembered()}), "leasequeue_lanes", head="blocked") is None
+    lanes = LaneFacts(unlaned=1, claimable=2, blocked=3, later=4, busy=5)
+    series = scrape({KEY: remembered(database=samples.view(lanes=lanes))})
+    assert [value(series, "leasequeue_lanes", head=h) for h in ("claimable", "blocked", "later", "busy")] == [2, 3, 4, 5]

@@ -19,6 +19,7 @@ import psycopg
 import structlog
 
 from leasequeue import aio, dsn
+from leasequeue.config import BlockedHead
 from leasequeue.errors import LeaseQueueError
 from leasequeue.owner import OwnedBy
 from leasequeue.schema.report import Report
@@ -45,14 +46,14 @@ ANSWERED = (psycopg.Error, LeaseQueueError, TimeoutError, OSError)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which table of which queue is to be looked at."""
+    """Which table of which queue is to be looked at. `strict`: what a blocked head does, None where lanes are not strict."""
 
     uid: str
     namespace: str
     name: str
     schema: str
     table: str
-    strict_lanes: bool
+    strict: BlockedHead | None
 
 
 @dataclass(slots=True)
@@ -249,7 +250,7 @@ class Group:
             return self._tell(member, unreachable=self._unreachable)
         try:
             async with asyncio.timeout(QUERY_DEADLINE_S):
-                report = await averify(conn, wanted.table, wanted.schema, strict_lanes=wanted.strict_lanes)
+                report = await averify(conn, wanted.table, wanted.schema, strict_lanes=wanted.strict is not None)
                 if not _usable(report):
                     member.view = replace(member.view, schema_version=report.version)
                     return self._tell(member, unready=failures.not_adopted(report))
@@ -283,8 +284,9 @@ class Group:
                 self._tell(member, unreachable=self._unreachable)
             return
         tables = {m.table.oid: m.table for m in members if m.table is not None}
+        strict = {m.table.oid: m.wanted.strict for m in members if m.table is not None and m.wanted.strict is not None}
         async with asyncio.timeout(QUERY_DEADLINE_S):
-            found = await aio.sample(conn, list(tables.values()), statement_timeout_ms=STATEMENT_TIMEOUT_MS)
+            found = await aio.sample(conn, list(tables.values()), strict=strict, statement_timeout_ms=STATEMENT_TIMEOUT_MS)
         at = self._wall()
         for member in members:
             stats = found.get(member.table.oid) if member.table else None

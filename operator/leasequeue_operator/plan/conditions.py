@@ -261,7 +261,13 @@ def _lanes(o: Observation) -> Condition:
         return Condition(kind, "False", "NotStrict", "Lanes are not strict: no item waits behind another.")
     if lanes.on_blocked_head == "Pass":
         return Condition(kind, "False", "Pass", "Items pass a head that is SCHEDULED, FAILED or REPAIR.")
-    return Condition(kind, "Unknown", "NotMeasured", "Blocked lanes are not counted yet.")
+    stats = o.database.stats if o.database is not None else None
+    if stats is None or stats.lanes is None:
+        return Condition(kind, "Unknown", "NoSample", "The lanes are not known.")
+    if stats.lanes.blocked:
+        text = f"{stats.lanes.blocked} lanes wait behind a FAILED or REPAIR item. See them with `leasequeue list`, then"
+        return Condition(kind, "True", "HeadBlocked", f"{text} `leasequeue requeue` or delete the heads.")
+    return Condition(kind, "False", "NoneBlocked", "No lane waits behind an item that needs a person.")
 
 
 def _suspended(o: Observation) -> Condition:

@@ -29,4 +29,8 @@ def sample_of(view: DatabaseView | None) -> Sample | None:
     if view is None or not view.ok or view.stats is None or view.stats_at is None:
         return None
     stats = view.stats
-    return Sample(view.stats_at, due=stats.due, expired=stats.expired, assigned=stats.assigned - stats.expired)
+    due = stats.claimable
+    if stats.lanes is not None and due == 0 and stats.scheduled_due > 0:
+        # With strict lanes a due SCHEDULED item counts once it is PENDING; one worker is enough to make it so.
+        due = 1
+    return Sample(view.stats_at, due=due, expired=stats.expired, assigned=stats.assigned - stats.expired)
