@@ -13,7 +13,7 @@ from typing import Any
 
 from demo import kube
 from demo.errors import DemoError
-from demo.manifests import DEMO_LABEL, Manifest
+from demo.manifests import DEMO_LABEL, NODE, Manifest
 
 WORKER_CONTAINER = "worker"
 NODE_NAMESPACE = "leasequeue-demo-node"
@@ -98,7 +98,7 @@ def _worker_status(pod: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def node_namespace() -> Manifest:
     """The namespace of the pod that kills; it alone may see the node's processes."""
-    labels = {"pod-security.kubernetes.io/enforce": "privileged", DEMO_LABEL: "true"}
+    labels = {"pod-security.kubernetes.io/enforce": "privileged", DEMO_LABEL: NODE}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NODE_NAMESPACE, "labels": labels}}
 
 

@@ -8,6 +8,7 @@ from demo.settings import HANDLER, QUEUE, TABLE, Settings
 
 Manifest = dict[str, Any]
 DEMO_LABEL = "leasequeue.dev/demo"
+RUN, NODE, SYSTEM = "run", "node", "system"
 POSTGRES = "postgres"
 PORT = 5432
 # Each slot of each worker may hold a transaction open.
@@ -26,9 +27,9 @@ CONTAINER_SECURITY = {
 POD_SECURITY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
-def namespace(name: str, demo: bool) -> Manifest:
-    """A namespace that enforces Pod Security *restricted*; `demo` marks those that a later run may remove."""
-    labels = RESTRICTED | ({DEMO_LABEL: "true"} if demo else {})
+def namespace(name: str, use: str) -> Manifest:
+    """A namespace that enforces Pod Security *restricted*; `use` is RUN, which later runs remove, or SYSTEM."""
+    labels = RESTRICTED | {DEMO_LABEL: use}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import string
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,12 @@ class Story:
 
     def _remove_old_runs(self) -> None:
         """Namespaces of earlier runs go away in the background."""
-        for namespace in kube.get("namespaces", "-l", f"{manifests.DEMO_LABEL}=true"):
-            if (name := namespace["metadata"]["name"]) != kill.NODE_NAMESPACE:
-                kube.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+        for namespace in kube.get("namespaces", "-l", f"{manifests.DEMO_LABEL}={manifests.RUN}"):
+            kube.kubectl("delete", "namespace", namespace["metadata"]["name"], "--wait=false", "--ignore-not-found")
 
     def _install(self) -> None:
-        kube.apply([manifests.namespace(SYSTEM_NAMESPACE, demo=False)])
+        refuse_foreign_system(kube.get("namespaces"))
+        kube.apply([manifests.namespace(SYSTEM_NAMESPACE, manifests.SYSTEM)])
         values = []
         for path, image in (
             ("", self._images.operator),
@@ -101,7 +101,7 @@ class Story:
 
     def _start_postgres(self) -> None:
         settings, namespace = self._settings, self._settings.namespace
-        kube.apply([manifests.namespace(namespace, demo=True), kill.node_namespace()])
+        kube.apply([manifests.namespace(namespace, manifests.RUN), kill.node_namespace()])
         kube.apply(
             [
                 manifests.secret(settings, self._password),
@@ -195,6 +195,22 @@ class Story:
             seconds=self._screen.seconds,
             warning_percent=self._settings.warning_percent,
         )
+
+
+def refuse_foreign_system(namespaces: Iterable[Mapping[str, Any]]) -> None:
+    """Leave alone a LeaseQueue that somebody else installed.
+
+    Raises:
+        DemoError: the operator's namespace is there and not the demo's.
+    """
+    for namespace in namespaces:
+        metadata = namespace["metadata"]
+        ours = metadata.get("labels", {}).get(manifests.DEMO_LABEL) == manifests.SYSTEM
+        if metadata["name"] == SYSTEM_NAMESPACE and not ours:
+            raise DemoError(
+                f"namespace {SYSTEM_NAMESPACE} of this cluster is not the demo's, which would replace the operator in it: "
+                "use another cluster, or unset KUBECONFIG to have the demo bring one"
+            )
 
 
 def condition(queue: Mapping[str, Any], kind: str) -> str | None:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from demo import alert, kill, manifests
+from demo.errors import DemoError
 from demo.images import DEMO
 from demo.kill import Victim, WorkerLeases
-from demo.settings import Settings
-from demo.story import condition, describe, wanted
+from demo.settings import SYSTEM_NAMESPACE, Settings
+from demo.story import condition, describe, refuse_foreign_system, wanted
 from demo.summary import Alert
 from demo.watch import Seen, cronjob_jobs, job_of, logged, selected
 from devcluster.imagespec import source_files
@@ -188,6 +189,16 @@ def test_the_queue_names_what_the_demo_makes() -> None:
     assert SETTINGS.concurrency * SETTINGS.max_replicas >= threshold, "busy slots alone must cross the warning"
 
 
+def system_namespace(**labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": SYSTEM_NAMESPACE, "labels": labels}}
+
+
+def test_somebody_elses_operator_is_left_alone() -> None:
+    with pytest.raises(DemoError, match="is not the demo's"):
+        refuse_foreign_system([system_namespace(team="payments")])
+    refuse_foreign_system([{"metadata": {"name": "default"}}, manifests.namespace(SYSTEM_NAMESPACE, manifests.SYSTEM)])
+
+
 def test_the_demo_image_holds_the_handler() -> None:
     shipped = {str(path) for path in source_files(DEMO)}
     assert shipped == {
@@ -198,7 +209,7 @@ def test_the_demo_image_holds_the_handler() -> None:
 
 
 def test_the_namespaces_are_restricted_and_the_password_is_in_the_secret_alone() -> None:
-    labels = manifests.namespace("demo-1", demo=True)["metadata"]["labels"]
+    labels = manifests.namespace("demo-1", manifests.RUN)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     made = [
         manifests.postgres_pod(SETTINGS, "pg:1"),
