@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from leasequeue.cli.app import cli
 from tests.chart.alert_cases import CASES, OPERATOR, TEAM_A, Case, queue
 from tests.chart.support import CHART, ROOT, Render, one, run_helm
 
@@ -67,6 +68,23 @@ def test_runbook(name: str, rules: Rules) -> None:
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
     for section in text.split("\n## ")[1:]:
         assert len(section.split("\n", 1)[1].strip()) > 60, f"{page.name}: {section.split()[0]} says too little"
+
+
+def test_commands_of_the_runbooks_exist() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs/runbooks").glob("LeaseQueue*.md"))
+    found = set(re.findall(r"(?:`|^ *)leasequeue ([a-z]+)((?: --[a-z-]+(?: [A-Z]+)?)*)", pages, re.MULTILINE))
+    assert len(found) >= 6
+    for name, options in found:
+        command = cli.commands[name]
+        known = {flag for parameter in command.params for flag in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", options)) <= known, name
+
+
+def test_the_index_lists_every_runbook_with_its_defaults(rules: Rules) -> None:
+    text = (ROOT / "docs/runbooks/README.md").read_text()
+    for name, rule in rules.items():
+        alert = f"LeaseQueue{name}"
+        assert f"| [{alert}]({alert}.md) | {rule['labels']['severity']} | {rule['for']} |" in text
 
 
 def test_no_runbook_without_alert() -> None:
