@@ -3,7 +3,7 @@
 # To read the queues.
 - apiGroups: ["leasequeue.dev"]
   resources: ["leasequeues"]
-  verbs: ["get", "list", "watch"]
+  verbs: ["list", "watch"]
 # To write their status.
 - apiGroups: ["leasequeue.dev"]
   resources: ["leasequeues/status"]
