@@ -112,9 +112,7 @@ def _apt_install(way_out: str) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     options = ["-y", "-qq", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold"]
     for command in (["apt-get", "update", "-qq"], ["apt-get", "install", *options, "postgresql-15"]):
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
         if done.returncode:
             raise NoServerError(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}. Way out: {way_out}")
 

@@ -93,9 +93,7 @@ class PgServer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
     @property
@@ -168,9 +166,7 @@ class PgServer:
                 raise NoServerError(f"children of the killed server still run: {children}")
             time.sleep(0.02)
 
-    def dsn(
-        self, dbname: str = "postgres", user: str = SUPERUSER, password: str | None = None, *, tcp: bool = False
-    ) -> str:
+    def dsn(self, dbname: str = "postgres", user: str = SUPERUSER, password: str | None = None, *, tcp: bool = False) -> str:
         """DSN as libpq keywords.
 
         Args:
