@@ -145,10 +145,14 @@ class PgServer:
             shutil.rmtree(self.directory, ignore_errors=True)
         atexit.unregister(self.stop)
 
-    def restart(self) -> None:
-        """Fast shutdown and start on the same data and port."""
+    def shut_down(self) -> None:
+        """Fast shutdown that keeps the data; `start()` brings it back on the same port."""
         if self._process is not None and self.running:
             self._end(self._process)
+
+    def restart(self) -> None:
+        """Fast shutdown and start on the same data and port."""
+        self.shut_down()
         self.start()
 
     def kill9(self) -> None:
