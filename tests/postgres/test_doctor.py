@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import threading
 import time
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from uuid import uuid4
 
+import click
 import psycopg
 import pytest
 from click.testing import CliRunner
@@ -18,6 +21,7 @@ from click.testing import CliRunner
 import leasequeue
 from devtools.pgserver import PgServer
 from leasequeue import LeaseConfig, Table, WorkerCounters
+from leasequeue.cli.app import cli
 from leasequeue.cli.doctor import doctor_command
 from leasequeue.doctor import Code, Diagnosis, Finding, Limits, Severity, diagnose
 from leasequeue.enqueue import enqueue
@@ -62,7 +66,19 @@ def only(diagnosis: Diagnosis, code: Code, sign: str) -> Finding:
     assert SECRET not in json.dumps(diagnosis.as_dict())
     assert found[0].cause
     assert found[0].fix
+    assert_commands_exist(found[0].fix)
     return found[0]
+
+
+def assert_commands_exist(fix: str) -> None:
+    """Every `leasequeue …` in a fix names a command that exists, with options that it has."""
+    for text in re.findall(r"(?:^|[ :])leasequeue ((?:[a-z]+ )+--.*?)(?= -- |;|, | and |$)", fix):
+        words = shlex.split(text)
+        command: click.Command = cli
+        while isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+        known = {option for param in command.params for option in param.opts}
+        assert {word for word in words if word.startswith("--")} <= known, fix
 
 
 @contextmanager
