@@ -87,6 +87,11 @@ def _post(item: Item, ctx: Any, then: str) -> str:
     return "ignored"
 
 
+def _wait_then_post(item: Item, ctx: Any, seconds: str) -> Any:
+    time.sleep(float(seconds))
+    return _post(item, ctx, "")
+
+
 _ACTIONS: dict[str, Any] = {
     "": lambda item, ctx, _: {"n": item["n"]},
     "sleep": _sleep,
@@ -99,6 +104,7 @@ _ACTIONS: dict[str, Any] = {
     "value": _value,
     "child": _child,
     "post": _post,
+    "wait_then_post": _wait_then_post,
     "retry": lambda item, ctx, s: Retry(float(s) if s else None, "asked for"),
     "fail": lambda item, ctx, text: Fail(text),
     "repair": lambda item, ctx, text: Repair(text),
