@@ -63,27 +63,30 @@ class Operator:
     async def _start(self) -> None:
         """Wait for the API server, the rights and the CRD, then take over the first lists."""
         while True:
+            lacking = ""
             try:
-                await self._check_rights()
+                lacking = await self._lacking_rights()
                 await resync.resync(self._kube, self._cache, self._settings.watch_namespaces)
                 found = await resync.has_api(self._kube, POD_MONITOR.api_version, POD_MONITOR.plural)
             except KubeError as ex:
                 crd_lacks = ex.status == 404
-                self._not_ready = "the CRD leasequeues.leasequeue.dev is not installed" if crd_lacks else str(ex)
-                log.warning("operator_waits", reason=self._not_ready)
-                await asyncio.sleep(START_RETRY_S)
-                self._watchdog.beat("start")
+                self._not_ready = lacking or ("the CRD leasequeues.leasequeue.dev is not installed" if crd_lacks else str(ex))
             else:
                 self._reconciler.monitor = found
-                return
+                if not lacking:
+                    return
+                self._not_ready = lacking
+            log.warning("operator_waits", reason=self._not_ready)
+            await asyncio.sleep(START_RETRY_S)
+            self._watchdog.beat("start")
 
-    async def _check_rights(self) -> None:
+    async def _lacking_rights(self) -> str:
+        """Which rights lack without which nothing works; empty when none does."""
         missing = await selfcheck.missing_rights(self._kube, self._settings.watch_namespaces)
         for right, text in missing:
             (log.warning if right.optional else log.error)("right_missing", right=text, needed_to=right.why)
-        fatal = [text for right, text in missing if not right.optional]
-        if fatal:
-            raise KubeError(403, "Forbidden", f"the operator lacks rights: {'; '.join(fatal)}. Apply its RBAC manifests.")
+        needed = [text for right, text in missing if not right.optional]
+        return f"the operator lacks rights: {'; '.join(needed)}. Apply its RBAC manifests." if needed else ""
 
     async def _serve(self) -> None:
         for key in self._cache.queue_keys():

@@ -66,8 +66,9 @@ class HealthServer:
         # None: all addresses, IPv4 and IPv6, whichever the cluster has.
         site = web.TCPSite(self._runner, None, self.port)
         await site.start()
-        addresses = self._runner.addresses
-        self.port = int(addresses[0][1]) if addresses else self.port
+        # With port 0 each address family got a port of its own.
+        ports = {":" in str(address[0]): int(address[1]) for address in self._runner.addresses}
+        self.port = ports.get(False, ports.get(True, self.port))
 
     async def stop(self) -> None:
         """Stop listening."""

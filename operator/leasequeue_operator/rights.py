@@ -22,7 +22,7 @@ class Right:
 
 
 RIGHTS = (
-    Right("leasequeue.dev", "leasequeues", ("get", "list", "watch"), "read the queues"),
+    Right("leasequeue.dev", "leasequeues", ("list", "watch"), "read the queues"),
     Right("leasequeue.dev", "leasequeues/status", ("patch",), "write their status"),
     Right("apps", "deployments", ("get", "list", "watch", "create", "patch"), "make and watch the workers"),
     Right("apps", "deployments/scale", ("patch",), "set the number of workers"),

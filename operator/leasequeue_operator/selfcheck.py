@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from leasequeue_operator.kinds import ACCESS_REVIEW
 from leasequeue_operator.kube import Kube
 from leasequeue_operator.rights import Right, single_rights
@@ -19,9 +21,11 @@ async def missing_rights(kube: Kube, namespaces: tuple[str, ...]) -> list[tuple[
     """
     missing = []
     for namespace in namespaces or ("",):
-        for right, verb in single_rights():
-            if not await _allowed(kube, right, verb, namespace):
-                where = f"in namespace {namespace}" if namespace else "in all namespaces"
+        where = f"in namespace {namespace}" if namespace else "in all namespaces"
+        asked = list(single_rights())
+        answers = await asyncio.gather(*(_allowed(kube, right, verb, namespace) for right, verb in asked))
+        for (right, verb), allowed in zip(asked, answers, strict=True):
+            if not allowed:
                 missing.append((right, f"{verb} {right.resource}{'.' + right.group if right.group else ''} {where}"))
     return missing
 

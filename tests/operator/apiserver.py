@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp.web
 import attrs
 import kmock
 from kmock import KubernetesEmulator, KubernetesError, Request
@@ -27,7 +28,11 @@ RESOURCES = {
     "v1/secrets": "Secret",
     "v1/events": "Event",
     "autoscaling/v2/horizontalpodautoscalers": "HorizontalPodAutoscaler",
+    # kopf waits for these two to be discovered, though it never asks for any
+    "v1/namespaces": "Namespace",
+    "apiextensions.k8s.io/v1/customresourcedefinitions": "CustomResourceDefinition",
 }
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 REASONS = {
     400: "BadRequest", 403: "Forbidden", 404: "NotFound", 409: "Conflict", 410: "Expired", 422: "Invalid",
     429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable",
@@ -57,6 +62,7 @@ class ApiServer(KubernetesEmulator):
 
     faults: list[Fault] = attrs.field(factory=list, init=False)
     hit: int = attrs.field(default=0, init=False)
+    allowed: bool = attrs.field(default=True, init=False)  # what a review of access says
     calls: list[tuple[str, str]] = attrs.field(factory=list, init=False)  # method and path
     _versions: Any = attrs.field(factory=lambda: itertools.count(100), init=False)
     _uids: Any = attrs.field(factory=lambda: itertools.count(1), init=False)
@@ -68,10 +74,11 @@ class ApiServer(KubernetesEmulator):
                 kind=kind, singular=kind.lower(), namespaced=True,
                 verbs={"get", "list", "watch", "create", "patch"},
             )  # fmt: skip
-        self["post /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"] << {"status": {"allowed": True}}
 
     async def _handle(self, request: Request) -> Any:
         self.calls.append((request.method.value, request.url.path))
+        if request.url.path == REVIEWS:
+            return aiohttp.web.json_response({"status": {"allowed": self.allowed}})
         fault = self._next_fault(request)
         if fault is not None and fault.kind != "lost":
             await self._refuse(fault)
