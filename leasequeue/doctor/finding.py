@@ -122,6 +122,11 @@ def some(ids: Iterable[Any]) -> tuple[str, ...]:
     return tuple(sorted({str(item) for item in ids})[:MAX_IDS])
 
 
+def so_many(n: int, one: str, many: str, more: str = "") -> str:
+    """A count with its noun, and its verb where that has to agree: `1 item was`, `2,000 items were`."""
+    return f"{n:,}{more} {one if n == 1 and not more else many}"
+
+
 def seconds(value: float) -> str:
     """A duration for people: `42 s`, `7 min`, `3.5 h`."""
     if value < 120:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from leasequeue.config import SETTINGS
 from leasequeue.doctor import remedy
 from leasequeue.doctor.facts import Facts, LeaseRow
-from leasequeue.doctor.finding import Code, Finding, Severity, seconds, some
+from leasequeue.doctor.finding import Code, Finding, Severity, seconds, so_many, some
 from leasequeue.doctor.limits import MAX_LEASE_S
 from leasequeue.workers import WorkerRow
 
@@ -39,7 +39,7 @@ def stolen(facts: Facts) -> Iterator[Finding]:
     owners = [{"id": new.id, "from": old.leased_by, "to": new.leased_by} for old, new in taken[:10]]
     yield Finding(
         Code.DOUBLE_LEASE, "stolen", Severity.CRITICAL,
-        f"{len(taken)} items were taken over within {seconds(facts.watched_s)} while their lease lasted: the owner or the time of "
+        f"{so_many(len(taken), 'item was', 'items were')} taken over within {seconds(facts.watched_s)} while their lease lasted: the owner or the time of "
         "the lease changed, the token did not",
         "A writer sets ASSIGNED without looking at the state first and without a token of its own. Both it and the former holder "
         "now work on the item; the former holder's completion is refused, what it did elsewhere is not undone.",
@@ -62,7 +62,7 @@ def overwritten(facts: Facts) -> Iterator[Finding]:
     if replaced:
         yield Finding(
             Code.DOUBLE_LEASE, "overwritten", Severity.WARNING,
-            f"{len(replaced)} live leases were replaced within {seconds(facts.watched_s)} by leases without a token",
+            f"{so_many(len(replaced), 'live lease was', 'live leases were')} replaced within {seconds(facts.watched_s)} by leases without a token",
             "A writer that does not know tokens took the items from their holders, or a holder gave them back just then.",
             "Find the writer by its leased_by and stop it, or let it claim through LeaseQueue: "
             + remedy.command(facts, "claim", "--worker-id", "W", "--batch-size", "N"),
@@ -98,7 +98,7 @@ def finished_again(facts: Facts) -> Iterator[Finding]:
     if again:
         yield Finding(
             Code.DOUBLE_LEASE, "leased_after_completion", Severity.CRITICAL,
-            f"{len(again)} ASSIGNED items carry resolved_at: they were completed and are leased again",
+            f"{so_many(len(again), 'ASSIGNED item carries', 'ASSIGNED items carry')} resolved_at: completed before, and leased again",
             "A writer set ASSIGNED or PENDING on finished items without looking at the state. Their work is being done twice.",
             f"UPDATE {facts.table} SET state = 'RESOLVED' WHERE state = 'ASSIGNED' AND resolved_at IS NOT NULL AND id::text IN "
             f"({remedy.literals(some(row.id for row in again))}) -- the holder's completion is then refused",
@@ -114,7 +114,7 @@ def same_key(facts: Facts) -> Iterator[Finding]:
     leased = f", {found.leased_keys} of them leased more than once right now" if found.leased_keys else ""
     yield Finding(
         Code.DOUBLE_LEASE, "same_key", Severity.CRITICAL,
-        f"{found.keys} idempotency keys belong to several items ({found.items} items, {found.open} unfinished){leased}",
+        f"{so_many(found.keys, 'idempotency key belongs', 'idempotency keys belong')} to several items ({found.items} items, {found.open} unfinished){leased}",
         "The unique index on idempotency_key is missing or INVALID, and the same work was enqueued twice.",
         f"Decide which row of each key stays (SELECT idempotency_key, count(*) FROM {facts.table} GROUP BY 1 HAVING count(*) > 1), "
         f"delete the others, then: {remedy.adopt(facts)}",
@@ -136,7 +136,7 @@ def shared_lane(facts: Facts) -> Iterator[Finding]:
     if shared:
         yield Finding(
             Code.DOUBLE_LEASE, "shared_lane", Severity.CRITICAL,
-            f"{len(shared)} strict lanes have more than one lease at a time ({len(rows)} leases)",
+            f"{so_many(len(shared), 'strict lane has', 'strict lanes have')} more than one lease at a time ({len(rows)} leases)",
             "A worker runs without strict lanes (lease.lanes.strict, LEASEQUEUE_STRICT_LANES), or a plain-SQL client claims from them.",
             "Start every worker of this queue with --strict-lanes; where lanes are no order: "
             + remedy.command(facts, "schema", "adopt") + " and doctor --no-strict-lanes",
@@ -204,7 +204,7 @@ def leaked(facts: Facts) -> Iterator[Finding]:
     oldest = max(-(row.left_s or 0.0) for row in rows)
     yield Finding(
         Code.LEASE_LEAK, "not_reclaimed", Severity.CRITICAL,
-        f"{len(rows)} leases ended and nobody reclaims them; the first ended {seconds(oldest)} ago, {_sweep_text(facts)}",
+        f"{so_many(len(rows), 'lease', 'leases')} ended and nobody reclaims them; the first ended {seconds(oldest)} ago, {_sweep_text(facts)}",
         _leak_cause(facts), remedy.command(facts, "reclaim") + " -- and see why the reclaimer's CronJob does not run",
         {"leases": len(rows), "oldest_ended_s": round(oldest), "reclaim_after_s": limits.reclaim_after_s,
          "last_sweep": facts.upkeep.swept_at.isoformat() if facts.upkeep.swept_at else None,
@@ -240,7 +240,7 @@ def endless(facts: Facts) -> Iterator[Finding]:
     if rows:
         yield Finding(
             Code.LEASE_LEAK, "endless", Severity.CRITICAL,
-            f"{len(rows)} leases never end (lease_expires_at is NULL, infinity or more than a day ahead)",
+            f"{so_many(len(rows), 'lease has no end', 'leases have no end')} (lease_expires_at is NULL, infinity or more than a day ahead)",
             f"A writer set them; no lease of LeaseQueue is longer than {MAX_LEASE_S:.0f} s. If its holder dies the item is lost.",
             f"UPDATE {facts.table} SET lease_expires_at = now() WHERE state = 'ASSIGNED' AND id::text IN "
             f"({remedy.literals(some(row.id for row in rows))}) -- the reclaimer takes them from there",
@@ -278,13 +278,13 @@ def stuck(facts: Facts) -> Iterator[Finding]:
             dead.append(row)
         elif not row.lasts:
             idle.append(row)
-    yield from _stuck(facts, dead, "dead_worker", "belong to workers that were not seen for "
+    yield from _stuck(facts, dead, "dead_worker", "of workers that were not seen for "
                       f"{facts.limits.worker_unseen_s:.0f} s or longer",
                       "The worker was killed, its node is gone, or it cannot reach the database.")  # fmt: skip
-    yield from _stuck(facts, idle, "not_renewed", "have ended although their worker reports",
+    yield from _stuck(facts, idle, "not_renewed", "past their end though their worker reports",
                       "The worker lives and its renewals do not get through, or it does not know of these leases (a claim's reply "
                       "was lost).")  # fmt: skip
-    yield from _stuck(facts, unknown, "unregistered", f"are older than {seconds(facts.limits.stuck_s)} and their holder is no "
+    yield from _stuck(facts, unknown, "unregistered", f"older than {seconds(facts.limits.stuck_s)} whose holder is no "
                       "registered worker", "A client outside the fleet took them and has neither finished nor given them back.")  # fmt: skip
 
 
@@ -294,7 +294,7 @@ def _stuck(facts: Facts, rows: Sequence[LeaseRow], sign: str, what: str, cause: 
     last_s = max(row.left_s or 0.0 for row in rows) + facts.limits.reclaim_after_s
     back = f"; the reclaimer takes the last of them in {seconds(last_s)}" if last_s > 0 else "; the next sweep takes them"
     yield Finding(
-        Code.STUCK, sign, Severity.WARNING, f"{len(rows)} leases {what}{back}", cause,
+        Code.STUCK, sign, Severity.WARNING, f"{so_many(len(rows), 'lease', 'leases')} {what}{back}", cause,
         "Wait for the reclaimer, or, if the holder is surely gone: " + remedy.release_sql(facts, some(row.id for row in rows)),
         {"leases": len(rows), "owners": dict(Counter(str(row.leased_by) for row in rows).most_common(10)),
          "reclaimable_in_s": round(max(last_s, 0.0))},
@@ -311,7 +311,7 @@ def inflight(facts: Facts) -> Iterator[Finding]:
     ended = sum(not row.lasts for row in facts.second.leases)
     yield Finding(
         Code.INFLIGHT_EXCEEDED, "over", Severity.CRITICAL,
-        f"{count} items are ASSIGNED, {count - facts.max_inflight} over max_inflight {facts.max_inflight}; {ended} of their "
+        f"{count:,} items are ASSIGNED, {count - facts.max_inflight} over max_inflight {facts.max_inflight}; {ended} of their "
         "leases have ended",
         "Under the policy Alert nothing holds claims back; or clients outside LeaseQueue claim; or dead workers' leases pile up.",
         "Set lease.maxInflightPolicy: Enforce (LEASEQUEUE_MAX_INFLIGHT_POLICY=Enforce), or fewer or smaller workers; "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from leasequeue.doctor import remedy
 from leasequeue.doctor.facts import DueRow, Facts, LaneRow, Suspect
-from leasequeue.doctor.finding import Code, Finding, Severity, seconds, some
+from leasequeue.doctor.finding import Code, Finding, Severity, seconds, so_many, some
 from leasequeue.workers import WorkerRow
 
 OPEN = ("PENDING", "SCHEDULED")
@@ -97,7 +97,7 @@ def unpromoted(facts: Facts) -> Iterator[Finding]:
     if late.items:
         yield Finding(
             Code.STARVATION, "not_promoted", Severity.CRITICAL,
-            f"{late.items} SCHEDULED items have been due for up to {seconds(late.late_s)} and nobody makes them PENDING",
+            f"{so_many(late.items, 'SCHEDULED item has', 'SCHEDULED items have')} been due for up to {seconds(late.late_s)} and nobody makes that PENDING",
             "Neither a worker (each promotes about once a second) nor the reclaimer runs on this queue.",
             remedy.command(facts, "reclaim") + " -- promotes too; then see why neither runs",
             {"items": late.items, "late_s": round(late.late_s)}, late.ids,
@@ -128,7 +128,7 @@ def _lanes(rows: Sequence[LaneRow], sign: str, what: str, fix: str) -> Iterator[
     waiting = sum(row.waiting for row in rows)
     yield Finding(
         Code.STARVATION, sign, Severity.CRITICAL,
-        f"{len(rows)} lanes stand still behind {what}; {waiting} due items wait, the longest for "
+        f"{so_many(len(rows), 'lane stands', 'lanes stand')} still behind {what}; due items waiting there: {waiting}, the longest for "
         f"{seconds(max(row.due_s for row in rows))}",
         "Items of one lane run strictly in order, and the queue blocks on such heads (lease.lanes.onBlockedHead: Block).",
         fix, {"lanes": [row.lane for row in rows[:10]], "blocked": len(rows), "waiting": waiting}, some(row.id for row in rows),
@@ -148,7 +148,7 @@ def crashing(facts: Facts) -> Iterator[Finding]:
     aside = sum(item.id in counts and item.state in ("REPAIR", "FAILED") for item in facts.suspects)
     yield Finding(
         Code.POISON, "crashes", Severity.CRITICAL,
-        f"{len(counts)} items ended their worker's lease {limit} times or more without a completion (at most "
+        f"{so_many(len(counts), 'item', 'items')} ended a lease {limit} times or more without a completion (at most "
         f"{max(counts.values())}); {aside} of them are set aside",
         "The item kills its worker (out of memory, a crash in native code), or its handler runs longer than its lease and hinders "
         "the renewal (a handler that holds the GIL needs isolation: process).",
@@ -167,7 +167,7 @@ def failing(facts: Facts) -> Iterator[Finding]:
     attempts = max([item.attempt for item in facts.suspects if item.id in ids] or [0])
     yield Finding(
         Code.POISON, "quick_failures", Severity.WARNING,
-        f"{len(ids)} items fail quickly, again and again (up to {attempts} attempts, under {seconds(facts.limits.quick_s)} each)",
+        f"{so_many(len(ids), 'item fails', 'items fail')} quickly, again and again (up to {attempts} attempts, under {seconds(facts.limits.quick_s)} each)",
         "The handler refuses them at once; or it asks for a retry without a pause; or a plain-SQL client puts them back to PENDING.",
         f"Look at last_error: {remedy.command(facts, 'show', '--id', min(ids))}; raise Repair or Fail for what a retry cannot mend",
         {"items": len(ids), "max_attempt": attempts}, some(ids),
@@ -194,7 +194,7 @@ def uncapped(facts: Facts) -> Iterator[Finding]:
     if rows:
         yield Finding(
             Code.POISON, "attempts", Severity.WARNING,
-            f"{len(rows)} items were tried {limit} times or more (at most {max(item.attempt for item in rows)}) and wait for another",
+            f"{so_many(len(rows), 'item was', 'items were')} tried {limit} times or more (at most {max(item.attempt for item in rows)}), and not for the last time",
             "They were requeued by hand or reclaimed after their last attempt; or a writer outside LeaseQueue puts them back.",
             f"Look at one: {remedy.command(facts, 'show', '--id', rows[0].id)}",
             {"items": len(rows), "max_attempt": max(item.attempt for item in rows)}, some(item.id for item in rows),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from leasequeue.doctor import remedy
 from leasequeue.doctor.facts import Facts, Holder, Pin, Wait
-from leasequeue.doctor.finding import Code, Finding, Severity, seconds
+from leasequeue.doctor.finding import Code, Finding, Severity, seconds, so_many
 
 GRANT_MONITOR = "GRANT pg_monitor TO the role that runs the doctor"
 ROW_LOCKS = ("RowShareLock", "RowExclusiveLock")
@@ -43,7 +43,7 @@ def _contention(pid: int, group: list[Wait]) -> Finding:
     idle = (first.blocker_state or "").startswith("idle in transaction")
     return Finding(
         Code.LOCK_CONTENTION, "waits", Severity.CRITICAL,
-        f"{len({wait.pid for wait in group})} sessions wait for {who}, up to {seconds(max(wait.waits_s for wait in group))}",
+        f"{so_many(len({wait.pid for wait in group}), 'session waits', 'sessions wait')} for {who}, up to {seconds(max(wait.waits_s for wait in group))}",
         "A client began a transaction and does not end it." if idle else
         "A long statement, a schema change or a prepared transaction holds the lock." if pid else
         "A prepared transaction holds the lock.",
@@ -80,7 +80,7 @@ def _prepared(found: list[Holder]) -> Finding:
         Code.LOCK_CONTENTION,
         "prepared",
         Severity.WARNING,
-        f"{len(found)} prepared transactions hold locks on the table; they keep them across restarts, until somebody decides",
+        f"{so_many(len(found), 'prepared transaction holds', 'prepared transactions hold')} locks on the table, across restarts, until somebody decides",
         "A transaction manager prepared them and never came back.",
         "SELECT gid, prepared, owner FROM pg_prepared_xacts; then COMMIT PREPARED or ROLLBACK PREPARED each",
         {"prepared": len(found), "modes": sorted({mode for holder in found for mode in holder.modes})},
@@ -94,7 +94,7 @@ def hidden(facts: Facts) -> Iterator[Finding]:
     if masked:
         yield Finding(
             Code.COULD_NOT_LOOK, "sessions", Severity.UNKNOWN,
-            f"{masked} sessions hold locks on the table or an old snapshot, and this role may not see since when",
+            f"{so_many(masked, 'session holds', 'sessions hold')} locks on the table or an old snapshot, and this role may not see since when",
             "Only members of pg_monitor (or pg_read_all_stats) see other roles' sessions.", GRANT_MONITOR, {"sessions": masked},
         )  # fmt: skip
 

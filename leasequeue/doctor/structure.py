@@ -51,7 +51,7 @@ def missing_indexes(facts: Facts) -> Iterator[Finding]:
                                    ("a key may be enqueued twice", key in names)) if hit
         ) or "statements that need them read the table"  # fmt: skip
         yield Finding(
-            Code.MISSING_INDEX, "missing", worst, f"{len(names)} indexes are missing or have another form: {', '.join(names)}; {what}",
+            Code.MISSING_INDEX, "missing", worst, f"missing, or of another form: index {', '.join(names)}; {what}",
             "The table was altered after adoption, adopted by an older version, or adoption did not end.",
             remedy.adopt(facts), {"indexes": names, "other_form": [index.name for index in wanted if index.stale]},
         )  # fmt: skip
@@ -69,7 +69,7 @@ def invalid_indexes(facts: Facts) -> Iterator[Finding]:
     steps += [remedy.adopt(facts)] if ours else []
     yield Finding(
         Code.INVALID_INDEX, "invalid", Severity.CRITICAL if ours else Severity.WARNING,
-        f"{len(broken)} indexes are INVALID: {', '.join(broken)}; no statement reads them, every write keeps them up",
+        f"INVALID: index {', '.join(broken)}; no statement reads them, every write keeps them up",
         "CREATE INDEX CONCURRENTLY was interrupted, or failed on a duplicate.", "; ".join(steps), {"indexes": broken},
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from leasequeue.doctor import remedy
 from leasequeue.doctor.facts import Facts
-from leasequeue.doctor.finding import Code, Finding, Severity, some
+from leasequeue.doctor.finding import Code, Finding, Severity, so_many, some
 
 # A clock this far ahead is another machine's, not the time between two statements.
 AHEAD_S = 5.0
@@ -27,7 +27,7 @@ def without_token(facts: Facts) -> Iterator[Finding]:
         owners = Counter(str(row.leased_by) for row in rows)
         yield Finding(
             Code.BYPASS, "no_token", Severity.WARNING,
-            f"{len(rows)} items were leased after adoption without a token, beside {ours} leases of LeaseQueue's",
+            f"{so_many(len(rows), 'item was', 'items were')} leased after adoption without a token, beside {ours} leases of LeaseQueue's",
             "A plain-SQL client claims from the same table. Its completions are not fenced: after its lease ended it overwrites "
             "whoever holds the item then.",
             "Move it to LeaseQueue: " + remedy.command(facts, "claim", "--worker-id", "W", "--batch-size", "N")
@@ -44,7 +44,7 @@ def torn(facts: Facts) -> Iterator[Finding]:
         severity = Severity.CRITICAL if lasting else Severity.WARNING
         yield Finding(
             Code.BYPASS, "torn", severity,
-            f"{len(rows)} items are {', '.join(sorted({item.state for item in rows}))} and still carry a lease token; "
+            f"{so_many(len(rows), 'item', 'items')} in state {', '.join(sorted({item.state for item in rows}))} with a lease token still set; "
             f"{lasting} of these leases have not ended",
             "A writer set the state and left the lease as it was (a home-made reclaimer, a repair script). Where the lease lasts, "
             "its holder is still at work, and the next claim gives the item to a second one.",
@@ -61,7 +61,7 @@ def waiting_again(facts: Facts) -> Iterator[Finding]:
     if rows:
         yield Finding(
             Code.BYPASS, "reopened", Severity.CRITICAL,
-            f"{len(rows)} items that were completed (they carry resolved_at) wait to be leased again",
+            f"{so_many(len(rows), 'completed item waits', 'completed items wait')} to be leased again (resolved_at is set)",
             "A writer set finished items back to PENDING; they will be executed a second time.",
             f"If they should not run: UPDATE {facts.table} SET state = 'RESOLVED' WHERE state IN ('PENDING', 'SCHEDULED') AND "
             f"resolved_at IS NOT NULL AND id::text IN ({remedy.literals(some(item.id for item in rows))}); if they should: enqueue "
@@ -77,7 +77,7 @@ def impossible(facts: Facts) -> Iterator[Finding]:
     if born_dead:
         yield Finding(
             Code.BYPASS, "ended_at_birth", Severity.WARNING,
-            f"{len(born_dead)} leases ended at or before the moment they were taken",
+            f"{so_many(len(born_dead), 'lease', 'leases')} ended no later than taken",
             "A writer sets leased_at and leaves lease_expires_at as an earlier lease left it: the reclaimer takes the item from "
             "under its hands.",
             "Let its UPDATE set lease_expires_at = clock_timestamp() + interval '30 seconds', or claim through LeaseQueue",
@@ -87,7 +87,7 @@ def impossible(facts: Facts) -> Iterator[Finding]:
     if ahead:
         yield Finding(
             Code.BYPASS, "clock_ahead", Severity.WARNING,
-            f"{len(ahead)} leases were taken at a time that the database's clock has not reached",
+            f"{so_many(len(ahead), 'lease was', 'leases were')} taken at a time that the database's clock has not reached",
             "A writer uses its own machine's clock, which is ahead; LeaseQueue uses the database's alone.",
             "Let the writer use clock_timestamp() in SQL instead of a time of its own",
             {"leases": len(ahead), "ahead_s": round(max(-(row.leased_s or 0) for row in ahead)),
@@ -103,7 +103,7 @@ def unstamped(facts: Facts) -> Iterator[Finding]:
         more = " or more" if found.items >= 1_000 else ""
         yield Finding(
             Code.BYPASS, "no_resolved_at", Severity.WARNING,
-            f"{found.items}{more} items were completed after adoption without resolved_at",
+            f"{so_many(found.items, 'item was', 'items were', more)} completed after adoption without resolved_at",
             "A plain-SQL client sets state = 'RESOLVED' itself, past the fence; retention never prunes such items.",
             "Let it call " + remedy.command(facts, "resolve", "--id", "I", "--token", "T", "--worker-id", "W")
             + f"; for the items there are: UPDATE {facts.table} SET resolved_at = coalesce(leased_at, created_at) WHERE state = "
@@ -119,7 +119,7 @@ def unknown_states(facts: Facts) -> Iterator[Finding]:
         names = ", ".join(repr(state) for state in facts.unknown_states)
         yield Finding(
             Code.BYPASS, "unknown_state", Severity.CRITICAL,
-            f"{total} items are in states that LeaseQueue does not know: {names}",
+            f"{so_many(total, 'item is in a state', 'items are in states')} that LeaseQueue does not know: {names}",
             "A writer uses other names ('pending', 'PENDING '), and the CHECK over state is missing or was never validated. Nobody "
             "ever leases these items.",
             f"UPDATE {facts.table} SET state = upper(btrim(state)) WHERE upper(btrim(state)) IN ('PENDING', 'RESOLVED', 'FAILED') "

@@ -248,7 +248,7 @@ def test_a_torn_lease_is_worse_while_it_lasts() -> None:
 
 def test_a_count_that_was_cut_says_so() -> None:
     (found,) = writers.judge(facts(unstamped=Counted(1_000, ("1",))))
-    assert found.summary.startswith("1000 or more items")
+    assert found.summary.startswith("1,000 or more items")
 
 
 # --- structure -------------------------------------------------------------------------------------------------------
