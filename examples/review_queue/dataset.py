@@ -21,6 +21,7 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -118,8 +119,15 @@ def parse_statements(text: str) -> Iterable[Statement]:
 
 def _download(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    # Aside and renamed when complete: another process may look for it now.
+    with tempfile.TemporaryDirectory(dir=folder) as aside:
+        _pip_download(Path(aside), folder)
+        (Path(aside) / WHEEL).replace(folder / WHEEL)
+
+
+def _pip_download(target: Path, folder: Path) -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--require-hashes", "--requirement", str(_LOCK_FILE), "--dest", str(folder)]
+    command += ["--require-hashes", "--requirement", str(_LOCK_FILE), "--dest", str(target)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False)
     except subprocess.TimeoutExpired as late:
