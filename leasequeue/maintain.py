@@ -83,7 +83,7 @@ def promote_flow(table: Table, *, limit: int = 500) -> Flow[int]:
 
 def defer_flow(table: Table, *, limit: int = 500) -> Flow[int]:
     """Flow behind `defer`."""
-    return _page_flow(table, "defer", limit)
+    return _page_flow(table, "defer_strict" if table.strict else "defer", limit)
 
 
 def prune_flow(table: Table, *, older_than_s: float, limit: int = 1_000) -> Flow[int]:

@@ -57,12 +57,14 @@ class Table:
         schema: schema name, unquoted.
         name: table name, unquoted.
         columns: type of each column as `format_type` names it.
+        strict: its claim index is that of strict lanes, which holds rows without a lane only.
     """
 
     oid: int
     schema: str
     name: str
     columns: Mapping[str, str]
+    strict: bool = False
     _texts: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -153,4 +155,4 @@ def resolved(schema: str, name: str, found: Mapping[str, Any]) -> Table:
         raise NotAdopted(label, ["missing " + ", ".join(missing)])
     if found["columns"]["id"] not in ID_TYPES:
         raise NotAdopted(label, [f"column id is {found['columns']['id']}; it must be one of {', '.join(ID_TYPES)}"])
-    return Table(int(found["oid"]), schema, name, dict(found["columns"]))
+    return Table(int(found["oid"]), schema, name, dict(found["columns"]), bool(found["strict"]))

@@ -7,7 +7,7 @@ UPDATE {table} AS t
         SELECT c.id
           FROM {table} AS c
          WHERE c.id = ANY (%(ids)s::{id_type}[])
-           AND c.state = 'ASSIGNED'
+           AND c.state IS NOT DISTINCT FROM 'ASSIGNED'
            AND c.leased_by IS NOT DISTINCT FROM %(worker_id)s
            AND c.lease_token = ANY (%(tokens)s::uuid[])
            FOR UPDATE SKIP LOCKED))

@@ -6,7 +6,7 @@ UPDATE {table} AS t
        ({targets}) = (SELECT {sources}
                         FROM jsonb_populate_record(NULL::{table}, (%(columns)s::jsonb[])[array_position(%(tokens)s::uuid[], t.lease_token)]) AS given)
  WHERE t.id = ANY (%(ids)s::{id_type}[])
-   AND t.state = 'ASSIGNED'
+   AND t.state IS NOT DISTINCT FROM 'ASSIGNED'
    AND t.leased_by IS NOT DISTINCT FROM %(worker_id)s
    AND t.lease_token = ANY (%(tokens)s::uuid[])
 RETURNING t.id

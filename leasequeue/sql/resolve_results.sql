@@ -4,7 +4,7 @@ UPDATE {table} AS t
    SET state = 'RESOLVED', resolved_at = clock_timestamp(),
        result = (%(results)s::jsonb[])[array_position(%(tokens)s::uuid[], t.lease_token)]
  WHERE t.id = ANY (%(ids)s::{id_type}[])
-   AND t.state = 'ASSIGNED'
+   AND t.state IS NOT DISTINCT FROM 'ASSIGNED'
    AND t.leased_by IS NOT DISTINCT FROM %(worker_id)s
    AND t.lease_token = ANY (%(tokens)s::uuid[])
 RETURNING t.id

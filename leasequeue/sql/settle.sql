@@ -17,7 +17,7 @@ UPDATE {table} AS t
           FROM (SELECT (%(verbs)s::text[])[at] AS verb, (%(delays)s::float8[])[at] AS delay_s, (%(errors)s::text[])[at] AS error
                   FROM (SELECT array_position(%(tokens)s::uuid[], t.lease_token) AS at) AS place) AS given)
  WHERE t.id = ANY (%(ids)s::{id_type}[])
-   AND t.state = 'ASSIGNED'
+   AND t.state IS NOT DISTINCT FROM 'ASSIGNED'
    AND t.leased_by IS NOT DISTINCT FROM %(worker_id)s
    AND t.lease_token = ANY (%(tokens)s::uuid[])
 RETURNING t.id, t.state

@@ -8,7 +8,11 @@ SELECT n.oid IS NOT NULL                                              AS schema_
        coalesce((SELECT jsonb_object_agg(a.attname, format_type(a.atttypid, a.atttypmod))
                    FROM pg_catalog.pg_attribute a
                   WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '{}')
-                                                                      AS columns
+                                                                      AS columns,
+       EXISTS (SELECT FROM pg_catalog.pg_index i
+                WHERE i.indrelid = c.oid AND i.indisvalid AND i.indnkeyatts = 3
+                  AND pg_get_expr(i.indpred, i.indrelid) = '((state = ''PENDING''::text) AND (lane IS NULL))')
+                                                                      AS strict
   FROM (SELECT %(schema)s::text AS schema, %(name)s::text AS name) AS wanted
   LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = wanted.schema
   LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
