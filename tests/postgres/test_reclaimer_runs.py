@@ -250,3 +250,25 @@ def test_it_works_beside_its_siblings_signals(queue: Queue) -> None:
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait() == 0
     assert last_run(queue)["finished_at"] is not None
+
+
+@pytest.mark.slow
+def test_half_a_million_ended_leases_go_back_in_pages_within_a_few_runs(queue: Queue, pg: PgServer, db: str) -> None:
+    """B70: no statement comes near the server's own limit; what a run had no time for the next one does."""
+    pg.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = '5s'").format(sql.Identifier(db)))
+    count = 500_000
+    queue.execute(
+        "INSERT INTO {t} (n, state, leased_by, leased_at, lease_expires_at, lease_token, attempt)"
+        " SELECT i, 'ASSIGNED', 'dead', clock_timestamp() - interval '2 h', clock_timestamp() - interval '1 h',"
+        " gen_random_uuid(), 1 FROM generate_series(1, %s) AS i",
+        count,
+    )
+    runs = 0
+    while queue.states() != {"PENDING": count}:
+        runs += 1
+        assert runs <= 6
+        with reclaimer(queue.dsn, "work", lock_timeout_ms=1_000, reclaim_batch=1_000, run_for_s=40) as process:
+            assert process.wait(120) == 0, process.tail()
+        assert last_run(queue)["error"] is None
+    (row,) = queue.execute("SELECT min(crash_count) AS low, max(crash_count) AS high FROM {t}")
+    assert (row["low"], row["high"]) == (1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -272,7 +273,5 @@ def test_a_wrong_wall_clock_changes_nothing(queue: Queue, skew_s: int) -> None:
 
 def _assert_skewed(told: str, database: Any, skew_s: float) -> None:
     """A time in a log line is off by the skew, within a minute."""
-    from datetime import datetime
-
     off = (datetime.fromisoformat(told) - database).total_seconds()
     assert abs(off - skew_s) < 60

@@ -11,7 +11,14 @@ _SKEW = float(sys.argv[1])
 _time, _time_ns = time.time, time.time_ns
 
 
-class _Skewed(datetime.datetime):
+class _Same(type):
+    """What psycopg makes are plain datetimes: they count as instances."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, _Skewed.__base__)  # type: ignore[arg-type]
+
+
+class _Skewed(datetime.datetime, metaclass=_Same):
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> _Skewed:
         """The wrong time."""
