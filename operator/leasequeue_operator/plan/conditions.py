@@ -19,13 +19,13 @@ TYPES = (
 )  # fmt: skip
 # Limiters of a decision that keep the fleet from what the depth asks for.
 _LIMITS = {
-    "max_replicas": ("MaxReplicas", "scaling.maxReplicas holds the fleet below what the depth asks for"),
-    "min_replicas": ("MinReplicas", "scaling.minReplicas holds the fleet above what the depth asks for"),
-    "max_inflight": ("MaxInflight", "lease.maxInflight holds the fleet below what the depth asks for"),
-    "stale_leases": ("StaleLeases", "expired leases fill lease.maxInflight: see the condition ReclaimerHealthy"),
-    "step_up": ("StepUp", "the fleet grows to what the depth asks for, in steps"),
-    "step_down": ("StepDown", "the fleet shrinks to what the depth asks for, in steps"),
-    "stabilization": ("Stabilization", "a lower need has to last for scaling.scaleDownStabilizationSeconds"),
+    "max_replicas": ("MaxReplicas", "spec.scaling.maxReplicas holds the fleet below what the depth asks for"),
+    "min_replicas": ("MinReplicas", "spec.scaling.minReplicas holds the fleet above what the depth asks for"),
+    "max_inflight": ("MaxInflight", "spec.lease.maxInflight holds the fleet below what the depth asks for"),
+    "stale_leases": ("StaleLeases", "Expired leases fill lease.maxInflight: see the condition ReclaimerHealthy"),
+    "step_up": ("StepUp", "The fleet grows to what the depth asks for, in steps"),
+    "step_down": ("StepDown", "The fleet shrinks to what the depth asks for, in steps"),
+    "stabilization": ("Stabilization", "A lower need has to last for scaling.scaleDownStabilizationSeconds"),
 }
 
 
@@ -233,7 +233,7 @@ def _scaling_limited(o: Observation) -> Condition:
         return Condition(kind, "True", "Schedule", f"The schedule {name} bounds the fleet.")
     if limiter in _LIMITS:
         reason, text = _LIMITS[limiter]
-        return Condition(kind, "True", reason, f"{text[0].upper()}{text[1:]}.")
+        return Condition(kind, "True", reason, f"{text}.")
     return Condition(kind, "False", "WithinLimits", "Nothing holds the fleet from what the depth asks for.")
 
 
