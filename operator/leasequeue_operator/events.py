@@ -20,7 +20,7 @@ _MESSAGE_LIMIT = 1024  # of the Event API
 
 
 async def post(kube: Kube, namespace: str, name: str, uid: str, told: Iterable[Event], now: float) -> None:
-    """Post events about one LeaseQueue.
+    """Log events about one LeaseQueue and post them.
 
     Args:
         kube: the API.
@@ -32,6 +32,8 @@ async def post(kube: Kube, namespace: str, name: str, uid: str, told: Iterable[E
     """
     for event in told:
         moment = timestamp(now)
+        level = log.warning if event.type == "Warning" else log.info
+        level("transition", reason=event.reason, message=event.message)
         body = {
             "apiVersion": "v1",
             "kind": "Event",

@@ -22,7 +22,8 @@ from leasequeue_operator.kinds import LEASE_QUEUE, SECRET
 from leasequeue_operator.kube import Kube, KubeError
 from leasequeue_operator.memory import Memory
 from leasequeue_operator.metrics import Tally
-from leasequeue_operator.observe.database import Hub, Wanted
+from leasequeue_operator.observe.database import Hub
+from leasequeue_operator.observe.group import Wanted
 from leasequeue_operator.observe.secret import Connection, read_connection
 from leasequeue_operator.observe.view import DatabaseView
 from leasequeue_operator.plan import accept, conditions, status

@@ -14,8 +14,9 @@ from psycopg.conninfo import make_conninfo
 from devtools.pgserver import PgServer
 from leasequeue import schema
 from leasequeue.states import State
-from leasequeue_operator.observe import database
-from leasequeue_operator.observe.database import Hub, Wanted
+from leasequeue_operator.observe import group
+from leasequeue_operator.observe.database import Hub
+from leasequeue_operator.observe.group import Wanted
 from leasequeue_operator.observe.secret import Connection
 
 pytestmark = pytest.mark.postgres
@@ -212,7 +213,7 @@ async def test_why_there_is_no_connection(hub: Hub, pg: PgServer, db: str, chang
 
 
 async def test_a_silent_host_is_given_up_in_time(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "CONNECT_DEADLINE_S", 0.3)
+    monkeypatch.setattr(group, "CONNECT_DEADLINE_S", 0.3)
 
     async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(10)
@@ -234,7 +235,7 @@ async def test_fifty_queues_of_a_dead_host_share_its_back_off(hub: Hub, clock: C
         tries += 1
         raise psycopg.OperationalError("connection refused")
 
-    monkeypatch.setattr(database.dsn, "aconnect", refuse)
+    monkeypatch.setattr(group.dsn, "aconnect", refuse)
     for _ in range(120):  # ten minutes
         clock.now += 5
         for n in range(50):
@@ -257,19 +258,19 @@ async def test_an_outage_is_told_keeps_the_last_sample_and_heals(
     fill(conn, "t", 5)
     first = await hub.look(Connection(dsn), wanted("t"), 5)
     conn.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasequeue-operator'")
-    real = database.dsn.aconnect
+    real = group.dsn.aconnect
 
     async def refuse(*_: Any, **__: Any) -> None:
         raise psycopg.OperationalError("connection refused")
 
-    monkeypatch.setattr(database.dsn, "aconnect", refuse)
+    monkeypatch.setattr(group.dsn, "aconnect", refuse)
     clock.now += 6
     await hub.look(Connection(dsn), wanted("t"), 5)
     clock.now += 6
     view = await hub.look(Connection(dsn), wanted("t"), 5)
     assert view.unreachable is not None
     assert (view.stats, view.stats_at) == (first.stats, first.stats_at)
-    monkeypatch.setattr(database.dsn, "aconnect", real)
+    monkeypatch.setattr(group.dsn, "aconnect", real)
     clock.now += 61
     assert (await hub.look(Connection(dsn), wanted("t"), 5)).ok
 

@@ -11,7 +11,7 @@ import pytest
 from leasequeue_operator import metrics
 from leasequeue_operator.cache import Cache
 from leasequeue_operator.kube import Kube, KubeError
-from leasequeue_operator.observe.database import Wanted
+from leasequeue_operator.observe.group import Wanted
 from leasequeue_operator.observe.secret import Connection
 from leasequeue_operator.observe.view import DatabaseView
 from leasequeue_operator.plan import cronjob, deployment, serviceaccount

@@ -120,7 +120,7 @@ def test_every_setting_reaches_the_worker() -> None:
         "LEASEQUEUE_LANES": '["a,b", "ü"]',
         "LEASEQUEUE_GRACE_S": "33",
         "LEASEQUEUE_HTTP_PORT": "8080",
-        "LEASEQUEUE_MAX_REPLICAS": "12",
+        "LEASEQUEUE_MAX_REPLICAS": "16",
         "LEASEQUEUE_MAX_RUNTIME_S": "9",
     }
     assert env["POD_NAME"] == {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
@@ -254,3 +254,8 @@ def test_the_pod_monitor_selects_the_workers() -> None:
     spec = podmonitor.build(queue())["spec"]
     assert spec["selector"]["matchLabels"] == build()["spec"]["selector"]["matchLabels"]
     assert spec["podMetricsEndpoints"] == [{"port": "metrics", "path": "/metrics", "honorLabels": True}]
+
+
+def test_a_somewhat_higher_maximum_rolls_nothing() -> None:
+    assert build(scaling={"maxReplicas": 10}) == build(scaling={"maxReplicas": 16})
+    assert build(scaling={"maxReplicas": 16}) != build(scaling={"maxReplicas": 17})

@@ -1,68 +1,16 @@
 """Samples of all queues: one connection a database, one grouped read-only query a poll.
 
-Queues whose Secrets lead to the same database with the same parameters form a group. Whoever asks first refreshes the whole
-group; those that ask a moment later get what that brought. A queue whose part of the query fails is asked alone, so that one
-missing or locked table holds nobody else. A database that cannot be reached is tried again with a growing wait, whatever the
-number of its queues. Nothing is said about a queue that is not known: the last sample stays, with its age.
+Queues whose Secrets lead to the same database with the same parameters form a group (`observe/group.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
 
-import psycopg
-import structlog
-
-from leasequeue import aio, dsn
-from leasequeue.config import BlockedHead
-from leasequeue.errors import LeaseQueueError
-from leasequeue.owner import OwnedBy
-from leasequeue.schema.report import Report
-from leasequeue.schema.spec import SCHEMA_VERSION
-from leasequeue.schema.verify import averify
-from leasequeue.table import Table
-from leasequeue_operator.observe import failures
+from leasequeue_operator.observe.group import Group, Wanted
 from leasequeue_operator.observe.secret import Connection
 from leasequeue_operator.observe.view import DatabaseView
-from leasequeue_operator.plan.problem import Problem
-
-log = structlog.get_logger()
-
-CONNECT_DEADLINE_S = 8.0
-QUERY_DEADLINE_S = 5.0
-STATEMENT_TIMEOUT_MS = 2_000
-# A connection is replaced after this time, so that it follows a failover that left the old server alive.
-CONNECTION_AGE_S = 600.0
-RESOLVE_EVERY_S = 60.0
-BACKOFF_BASE_S, BACKOFF_CAP_S = 1.0, 60.0
-
-ANSWERED = (psycopg.Error, LeaseQueueError, TimeoutError, OSError)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which table of which queue is to be looked at. `strict`: what a blocked head does, None where lanes are not strict."""
-
-    uid: str
-    namespace: str
-    name: str
-    schema: str
-    table: str
-    strict: BlockedHead | None
-
-
-@dataclass(slots=True)
-class _Member:
-    wanted: Wanted
-    table: Table | None = None
-    resolved_at: float = float("-inf")
-    view: DatabaseView = field(default_factory=lambda: DatabaseView(at=0.0))
-    asked_at: float = float("-inf")
 
 
 class Hub:
@@ -93,6 +41,7 @@ class Hub:
         if group is None:
             group = self._groups[name] = Group(connection.dsn, self._clock, self._wall)
         self._group_of[wanted.uid] = name
+        group.join(wanted.uid)
         return group
 
     async def _leave(self, uid: str) -> None:
@@ -120,193 +69,3 @@ class Hub:
         groups, self._groups, self._group_of = list(self._groups.values()), {}, {}
         for group in groups:
             await group.close()
-
-
-class Group:
-    """The queues of one database, and the connection to it."""
-
-    def __init__(self, text: str, clock: Callable[[], float], wall: Callable[[], float]) -> None:
-        self._dsn, self._clock, self._wall = text, clock, wall
-        self._members: dict[str, _Member] = {}
-        self._lock = asyncio.Lock()
-        self._conn: psycopg.AsyncConnection[Any] | None = None
-        self._connected_at = 0.0
-        self._unreachable: Problem | None = None
-        self._failures = 0
-        self._retry_at = float("-inf")
-
-    async def look(self, wanted: Wanted, max_age_s: float) -> DatabaseView:
-        """See `Hub.look`."""
-        async with self._lock:
-            member = self._members.get(wanted.uid)
-            if member is None or member.wanted != wanted:
-                view = member.view if member else DatabaseView(at=self._wall())
-                member = self._members[wanted.uid] = _Member(wanted, view=view)
-            if self._clock() - member.asked_at > max_age_s:
-                # Those who would ask within half a period are served along.
-                due = [m for m in self._members.values() if self._clock() - m.asked_at > max_age_s / 2]
-                await self._refresh(due)
-            return member.view
-
-    def leave(self, uid: str) -> bool:
-        """Remove a queue; True when none is left."""
-        self._members.pop(uid, None)
-        return not self._members
-
-    async def close(self) -> None:
-        """Close the connection."""
-        conn, self._conn = self._conn, None
-        if conn is not None:
-            await conn.close()
-
-    async def disown(self, uid: str) -> None:
-        """Give up a queue's ownership of its table; best effort, since the next owner can also take over."""
-        async with self._lock:
-            member = self._members.get(uid)
-            if member is None or member.table is None or self._conn is None:
-                return
-            await self._release(member.table, uid)
-
-    async def take_over(self, uid: str, from_uid: str) -> None:
-        """See `Hub.take_over`."""
-        async with self._lock:
-            member = self._members.get(uid)
-            if member is None or member.table is None or self._conn is None:
-                return
-            await self._release(member.table, from_uid)
-            member.resolved_at = float("-inf")
-            member.asked_at = float("-inf")
-
-    async def _release(self, table: Table, uid: str) -> None:
-        if self._conn is None:
-            return
-        try:
-            async with asyncio.timeout(QUERY_DEADLINE_S):
-                await aio.disown(self._conn, table, cr_uid=uid)
-        except ANSWERED as ex:
-            log.warning("owner_not_released", table=table.label, reason=type(ex).__name__)
-            await self._maybe_drop(ex)
-
-    async def _refresh(self, members: list[_Member]) -> None:
-        now = self._clock()
-        for member in members:
-            member.asked_at = now
-        conn = await self._connection()
-        if conn is None:
-            for member in members:
-                member.view = replace(member.view, at=self._wall(), unreachable=self._unreachable)
-            return
-        for member in members:
-            if member.table is None or now - member.resolved_at > RESOLVE_EVERY_S:
-                await self._resolve(member)
-        await self._sample([m for m in members if m.table is not None])
-
-    async def _connection(self) -> psycopg.AsyncConnection[Any] | None:
-        """The open connection, or a new one if it is time to try; None says that `_unreachable` tells why."""
-        now = self._clock()
-        if self._conn is not None and (self._conn.closed or now - self._connected_at > CONNECTION_AGE_S):
-            await self.close()
-        if self._conn is not None:
-            return self._conn
-        if now < self._retry_at:
-            return None
-        try:
-            async with asyncio.timeout(CONNECT_DEADLINE_S):
-                self._conn = await dsn.aconnect(self._dsn, application_name="leasequeue-operator")
-        except ANSWERED as ex:
-            self._failed(failures.connecting(ex))
-            return None
-        self._connected_at = now
-        if self._read_only(self._conn):
-            await self.close()
-            self._failed(Problem("DatabaseReadOnly", "The server is a read-only standby: the Secret must lead to the primary."))
-            return None
-        self._unreachable, self._failures = None, 0
-        return self._conn
-
-    @staticmethod
-    def _read_only(conn: psycopg.AsyncConnection[Any]) -> bool:
-        # Both are reported by the server without a question; a pooler may leave them out.
-        reported = (conn.info.parameter_status(n) for n in ("in_hot_standby", "default_transaction_read_only"))
-        return "on" in reported
-
-    def _failed(self, problem: Problem) -> None:
-        self._unreachable = problem
-        self._failures += 1
-        longest = min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(self._failures, 10))
-        self._retry_at = self._clock() + longest * random.uniform(0.7, 1.0)
-
-    async def _maybe_drop(self, ex: BaseException) -> None:
-        if failures.breaks_connection(ex):
-            await self.close()
-
-    async def _resolve(self, member: _Member) -> None:
-        """Find the table, judge it, and learn who owns it."""
-        wanted = member.wanted
-        label = f"{wanted.schema}.{wanted.table}"
-        member.table = None
-        conn = await self._connection()
-        if conn is None:
-            return self._tell(member, unreachable=self._unreachable)
-        try:
-            async with asyncio.timeout(QUERY_DEADLINE_S):
-                report = await averify(conn, wanted.table, wanted.schema, strict_lanes=wanted.strict is not None)
-                if not _usable(report):
-                    member.view = replace(member.view, schema_version=report.version)
-                    return self._tell(member, unready=failures.not_adopted(report))
-                table = await Table.aload(conn, wanted.table, wanted.schema)
-                owner = await _own(conn, table, wanted)
-        except ANSWERED as ex:
-            await self._maybe_drop(ex)
-            return self._tell_failure(member, ex, label)
-        member.table, member.resolved_at = table, self._clock()
-        gaps = tuple(report.missing)
-        member.view = replace(member.view, owner=owner, schema_version=report.version, gaps=gaps, command=report.command)
-        return None
-
-    async def _sample(self, members: list[_Member]) -> None:
-        """One query for all; where it fails, one each."""
-        try:
-            await self._sample_together(members)
-        except ANSWERED as ex:
-            await self._maybe_drop(ex)
-            if len(members) == 1:
-                self._tell_failure(members[0], ex, members[0].wanted.table)
-                members[0].resolved_at = float("-inf")
-                return
-            for member in members:
-                await self._sample([member])
-
-    async def _sample_together(self, members: list[_Member]) -> None:
-        conn = await self._connection()
-        if conn is None:
-            for member in members:
-                self._tell(member, unreachable=self._unreachable)
-            return
-        tables = {m.table.oid: m.table for m in members if m.table is not None}
-        strict = {m.table.oid: m.wanted.strict for m in members if m.table is not None and m.wanted.strict is not None}
-        async with asyncio.timeout(QUERY_DEADLINE_S):
-            found = await aio.sample(conn, list(tables.values()), strict=strict, statement_timeout_ms=STATEMENT_TIMEOUT_MS)
-        at = self._wall()
-        for member in members:
-            stats = found.get(member.table.oid) if member.table else None
-            member.view = replace(
-                member.view, at=at, unreachable=None, unready=None, stats=stats, stats_at=at if stats else None
-            )
-
-    def _tell(self, member: _Member, *, unreachable: Problem | None = None, unready: Problem | None = None) -> None:
-        member.view = replace(member.view, at=self._wall(), unreachable=unreachable, unready=unready)
-
-    def _tell_failure(self, member: _Member, ex: BaseException, label: str) -> None:
-        if failures.breaks_connection(ex) and not isinstance(ex, TimeoutError):
-            return self._tell(member, unreachable=failures.connecting(ex))
-        return self._tell(member, unready=failures.querying(ex, label))
-
-
-def _usable(report: Report) -> bool:
-    """Whether the table can be worked with: adopted by this version, or all that is missing are indexes and the like."""
-    return report.version is not None and report.version >= SCHEMA_VERSION
-
-
-async def _own(conn: psycopg.AsyncConnection[Any], table: Table, wanted: Wanted) -> OwnedBy:
-    return await aio.own_table(conn, table, cr_uid=wanted.uid, cr_namespace=wanted.namespace, cr_name=wanted.name)

@@ -100,12 +100,14 @@ def _settings(queue: Queue) -> dict[str, object]:
 
 
 def max_replicas(queue: Queue) -> int:
-    """Most pods that the spec can ask for, schedules included: workers bound their prefetch by it."""
+    """Bound on the pods that workers share max_inflight by: the most the spec can ask for, as the next power of two.
+
+    The exact number would roll the whole fleet whenever somebody raises it a little, at the worst of times.
+    """
     scaling = queue.spec.scaling
-    if scaling.mode == "Manual":
-        # Not spec.replicas: each `kubectl scale` would change the template and roll the fleet.
-        return scaling.max_replicas
-    return max(scaling.max_replicas, *(s.min_replicas or 0 for s in scaling.schedules), 1)
+    most = max(scaling.max_replicas, *(s.min_replicas or 0 for s in scaling.schedules), 1)
+    # Not spec.replicas in mode Manual: each `kubectl scale` would roll the fleet.
+    return 1 << (most - 1).bit_length()
 
 
 def _handler(queue: Queue) -> dict[str, object]:
