@@ -155,6 +155,7 @@ class Run:
 
     def start(self) -> None:
         kube.apply([manifests.namespace(SYSTEM_NAMESPACE, manifests.SYSTEM), manifests.namespace(NAMESPACE, manifests.RUN)])
+        kube.apply([kill.node_namespace()])
         values: list[str] = []
         for path, image in (("", self.images.operator), ("worker.", self.images.worker), ("reclaimer.", self.images.reclaimer)):
             repository, _, tag = image.rpartition(":")
