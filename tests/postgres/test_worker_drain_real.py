@@ -29,6 +29,7 @@ def test_what_runs_finishes_and_what_waits_goes_back_uncounted(queue: Queue) -> 
             " clock_timestamp() + i * interval '1 us' FROM generate_series(0, 5) AS i"
         )
         wait_for("all are claimed", lambda: queue.states().get("ASSIGNED") == 6)
+        process.wait_event("started", 41)
         assert process.terminate() == 0
     rows = {row["n"]: row for row in queue.rows() if row["n"] >= 100}
     assert (rows[100]["state"], rows[100]["attempt"]) == ("RESOLVED", 1)
@@ -51,7 +52,7 @@ def test_what_outlasts_the_grace_comes_back_later_uncounted(queue: Queue, handle
     """B74. The token is cleared after the renewals ended, and the item is due only when the process is surely gone."""
     items = queue.add(what, what, what)
     with worker(queue.dsn, "work", handler, isolation=isolation, concurrency=3, grace_s=4) as process:
-        wait_for("three run", lambda: queue.states().get("ASSIGNED") == 3)
+        process.wait_event("started", 3)
         if what.startswith("post"):
             wait_for(
                 "three transactions are open",
@@ -68,7 +69,7 @@ def test_what_outlasts_the_grace_comes_back_later_uncounted(queue: Queue, handle
 def test_a_second_signal_does_not_wait_for_the_grace(queue: Queue) -> None:
     (item,) = queue.add("stubborn:1000")
     with worker(queue.dsn, "work", "act", grace_s=3_600) as process:
-        queue.wait_state(item, "ASSIGNED")
+        process.wait_event("started")
         process.signal(signal.SIGTERM)
         process.wait_event("drain", phase="finishing")
         process.signal(signal.SIGINT)
@@ -80,7 +81,7 @@ def test_five_rollouts_during_one_long_job_cost_no_attempt(queue: Queue) -> None
     (item,) = queue.add("sleep:1000")
     for _ in range(5):
         with worker(queue.dsn, "work", "act_async", grace_s=2, max_attempts=2, max_crashes=1) as process:
-            process.wait_event("item_leased")
+            process.wait_event("started")
             assert process.terminate() == 0
         queue.execute("UPDATE {t} SET run_at = clock_timestamp()")
     row = queue.row(item)
@@ -91,7 +92,7 @@ def test_a_signal_to_the_whole_group_leaves_handler_processes_to_finish(queue: Q
     """B73: some init programs signal the group; the children have groups of their own."""
     items = queue.add("child:3", "stubborn:3")
     with worker(queue.dsn, "work", "act", isolation="process", concurrency=2) as process:
-        wait_for("both run", lambda: queue.states().get("ASSIGNED") == 2)
+        process.wait_event("started", 2)
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait() == 0
     for item in items:

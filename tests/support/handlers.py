@@ -26,6 +26,8 @@ def echo(item: Item, ctx: Any) -> dict[str, Any]:
 def act(item: Item, ctx: Any) -> Any:
     """Do what the column `what` says."""
     what, _, argument = (item["what"] or "").partition(":")
+    if argument:
+        ctx.log.info("started")
     return _ACTIONS[what](item, ctx, argument)
 
 
@@ -117,6 +119,8 @@ _ACTIONS: dict[str, Any] = {
 async def act_async(item: Item, ctx: Any) -> Any:
     """Async twin of `act`, for what differs."""
     what, _, argument = (item["what"] or "").partition(":")
+    if argument:
+        ctx.log.info("started")
     if what == "sleep":
         await asyncio.sleep(float(argument))
         return "slept"

@@ -107,3 +107,24 @@ def test_a_result_that_json_cannot_hold_becomes_repair_in_the_child(result: Any)
     said = decode(encode(Resolve(result), committed=True))
     assert isinstance(said, Repair)
     assert "refused" in said.error
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_an_exception_without_a_text_is_named() -> None:
+    verdict = of_error(Unspeakable())
+    assert isinstance(verdict, Retry)
+    assert verdict.error == "Unspeakable"
+
+
+@pytest.mark.parametrize("verdict", [Retry("soon"), Release(None), Verdict()])  # type: ignore[arg-type]
+def test_a_verdict_that_cannot_be_written_sets_its_own_item_aside(verdict: Verdict) -> None:
+    good = finished(2, Resolve())
+    writes = plan_writes([finished(1, verdict), good], RNG)
+    ((_, write),) = writes.settlements
+    assert write.verb == "REPAIR"
+    assert "refused" in (write.error or "")
+    assert [held for held, _ in writes.completions] == [good]

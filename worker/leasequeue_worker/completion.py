@@ -106,7 +106,11 @@ class Completions:
             batch.append(pop())
         if batch:
             self._measure(batch)
-            self._write(plan_writes(batch, self._rng))
+            try:
+                self._write(plan_writes(batch, self._rng))
+            except BaseException:
+                self._retry = batch  # what was written already is recognised as a repeat
+                raise
         self._in_flight = len(self._retry)
 
     def _loop(self) -> None:

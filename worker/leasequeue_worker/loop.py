@@ -135,8 +135,8 @@ class ClaimLoop:
         if said != self._fault:  # once per kind of trouble, not once per attempt
             get().warning("claim_loop_trouble", error=said, kind=str(fault))
             self._fault = said
-        self._return_line()
         if not self._claiming:
+            self._return_line()
             self.claims_ended.set()
         return self._backoff.next_s()
 

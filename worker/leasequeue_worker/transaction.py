@@ -49,11 +49,9 @@ def _begin(held: Held) -> None:
         raise LeaseNotHeld({held.lease.id: Outcome.ALREADY_RESOLVED})
 
 
-def _result(conn: Any, box: ResultBox) -> None:
-    """`tx.result = value` counts as `ctx.set_result(value)`."""
-    value = vars(conn).pop("result", None)
-    if value is not None:
-        box.set(value)
+def _take_result(conn: Any) -> Any:
+    """What a handler set by `tx.result = value`; not left for the next item on this connection."""
+    return vars(conn).pop("result", None)
 
 
 def _refused(error: Exception) -> BaseException:
@@ -105,6 +103,7 @@ class Transactions:
     def _transaction(self, held: Held, box: ResultBox) -> Iterator[psycopg.Connection[Any]]:
         _begin(held)
         conn, table = self._connection(), self._table()
+        _take_result(conn)
         block = conn.transaction()
         try:
             self._bounded(conn, FENCE_LIMIT_S, block.__enter__)
@@ -123,10 +122,11 @@ class Transactions:
             self._stage("committed" if held.committed else "idle")
 
     def _store_result(self, conn: psycopg.Connection[Any], table: Table, held: Held, box: ResultBox) -> None:
-        _result(conn, box)
-        if box.value is not None:
+        result = _take_result(conn)
+        result = box.value if result is None else result
+        if result is not None:
             try:
-                leasequeue.set_result(conn, table, held.lease, box.value)
+                leasequeue.set_result(conn, table, held.lease, result)
             except (psycopg.Error, BadInput) as ex:
                 raise _refused(ex) from ex
 
@@ -198,6 +198,7 @@ class TransactionsAsync:
     async def _transaction(self, held: Held, box: ResultBox) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         _begin(held)
         conn, table = await self._connection(), self._table()
+        _take_result(conn)
         block = conn.transaction()
         try:
             async with asyncio.timeout(FENCE_LIMIT_S):
@@ -218,10 +219,11 @@ class TransactionsAsync:
             self._stage("committed" if held.committed else "idle")
 
     async def _store_result(self, conn: psycopg.AsyncConnection[Any], table: Table, held: Held, box: ResultBox) -> None:
-        _result(conn, box)
-        if box.value is not None:
+        result = _take_result(conn)
+        result = box.value if result is None else result
+        if result is not None:
             try:
-                await aio.set_result(conn, table, held.lease, box.value)
+                await aio.set_result(conn, table, held.lease, result)
             except (psycopg.Error, BadInput) as ex:
                 raise _refused(ex) from ex
 

@@ -30,7 +30,10 @@ def of_error(error: BaseException) -> Verdict:
     """Verdict of a handler that raised: a `Verdict` as it is, anything else is a retry with back-off."""
     if isinstance(error, Verdict):
         return error
-    text = redact(str(error))
+    try:
+        text = redact(str(error))
+    except Exception:  # noqa: BLE001  (an exception whose text raises: its name has to do)
+        text = ""
     return Retry(error=f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
@@ -74,7 +77,14 @@ def plan_writes(finished: Iterable[Held], rng: random.Random) -> Writes:
 
 
 def settlement(held: Held, verdict: Verdict | None, rng: random.Random) -> Settlement:
-    """The write of a verdict other than Resolve."""
+    """The write of a verdict other than Resolve; one that cannot be written goes to REPAIR and says why."""
+    try:
+        return _settlement(held, verdict, rng)
+    except (TypeError, ValueError) as ex:
+        return Settlement(held.lease, "REPAIR", error=plain_text(f"the verdict was refused: {ex}"))
+
+
+def _settlement(held: Held, verdict: Verdict | None, rng: random.Random) -> Settlement:
     lease = held.lease
     if isinstance(verdict, Retry):
         delay = backoff_s(held.item.attempt, rng=rng) if verdict.after_s is None else verdict.after_s
@@ -85,7 +95,7 @@ def settlement(held: Held, verdict: Verdict | None, rng: random.Random) -> Settl
         return Settlement(lease, "REPAIR", error=plain_text(verdict.error))
     if isinstance(verdict, Release):
         return Settlement(lease, "RELEASE", _bounded(verdict.after_s))
-    raise TypeError(f"no write for verdict {verdict!r}")
+    raise TypeError(f"{type(verdict).__name__} is none of Resolve, Retry, Fail, Repair, Release")
 
 
 def plain_text(text: object) -> str:

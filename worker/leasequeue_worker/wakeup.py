@@ -18,14 +18,15 @@ class Waker:
     """Wakes one sleeping thread from any other; many wakes before it looks count once."""
 
     def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._fd, self._write_fd = os.pipe()
+        os.set_blocking(self._fd, False)
         self._pending = False
 
     def wake(self) -> None:
         """End the current or the next `sleep`. Cheap when somebody did already."""
         if not self._pending:
             self._pending = True
-            os.eventfd_write(self._fd, 1)
+            os.write(self._write_fd, b"!")
 
     def sleep(self, timeout_s: float, conn: Connection | None) -> bool:
         """Wait for a wake, or for a notification on `conn`, at most `timeout_s` seconds.
@@ -33,12 +34,13 @@ class Waker:
         Returns:
             True when the database sent something.
         """
-        waiting: list[int] = [self._fd]
+        poll = select.poll()  # not select(): descriptors beyond 1,023 are common with many slots
+        poll.register(self._fd, select.POLLIN)
         if conn is not None:
-            waiting.append(conn.fileno())
-        ready, _, _ = select.select(waiting, [], [], max(0.0, timeout_s))
+            poll.register(conn.fileno(), select.POLLIN)
+        ready = [fd for fd, _ in poll.poll(max(0.0, timeout_s) * 1000)]
         if self._fd in ready:
-            os.eventfd_read(self._fd)
+            os.read(self._fd, 4096)
         # Read first, then the flag: a wake in between is skipped, but the sleeper is awake and looks only after this line. The
         # other way round a wake in between would be read away with its flag left up, and no later one would write.
         self._pending = False
