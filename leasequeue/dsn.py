@@ -216,7 +216,6 @@ def _settle(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], pid: A
     set_json_loads(jsonio.loads, conn)  # numbers in jsonb keep every digit: psycopg's own way makes them floats
     pooled = pid[0] != conn.info.backend_pid
     conn.prepare_threshold = None if pooled else 0
-    set_json_loads(jsonio.loads, conn)  # numbers in JSON stay exact
 
 
 def is_pooled(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
