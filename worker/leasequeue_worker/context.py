@@ -153,6 +153,8 @@ class Context(_Context):
 
         Raises:
             LeaseNotHeld: the lease was lost; nothing was done.
+            TransactionMisused: a failed statement was caught inside without a savepoint, the handler ended the transaction
+                itself, or opened it twice; nothing is told as done.
             OutcomeUnknown: the outcome of the COMMIT could not be read back in time.
         """
         opened: AbstractContextManager[psycopg.Connection[Any]] = self._transactions.open(self._held, self._box)

@@ -18,6 +18,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 import leasequeue
 from leasequeue import aio
@@ -44,9 +46,32 @@ class NothingCommitted(Exception):
     """The connection broke at COMMIT and the database says that the transaction rolled back."""
 
 
+class TransactionMisused(Exception):
+    """The handler used the connection in a way that parts its effects from the item's completion; nothing is told as done."""
+
+
 def _begin(held: Held) -> None:
     if held.committed:
         raise LeaseNotHeld({held.lease.id: Outcome.ALREADY_RESOLVED})
+    if held.fenced:
+        raise TransactionMisused("ctx.transaction() is open already for this item; tx.transaction() makes a savepoint in it")
+
+
+def _as_we_left_it(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """False where a handler left a transaction open after its block: ours would be a savepoint in it, and commit nothing."""
+    return conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE
+
+
+def _can_commit(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Refuse a COMMIT that would not commit: the server answers it with ROLLBACK, as no error."""
+    status = conn.info.transaction_status
+    if status is TransactionStatus.INERROR:
+        raise TransactionMisused(
+            "a statement failed inside ctx.transaction() and its error was caught, so nothing in it can commit; "
+            "put a statement that may fail inside `with tx.transaction():`, a savepoint"
+        )
+    if status is TransactionStatus.IDLE:
+        raise TransactionMisused("ctx.transaction() was ended by the handler's own COMMIT or ROLLBACK; leave both to the block")
 
 
 def _take_result(conn: Any) -> Any:
@@ -103,6 +128,10 @@ class Transactions:
     def _transaction(self, held: Held, box: ResultBox) -> Iterator[psycopg.Connection[Any]]:
         _begin(held)
         conn, table = self._connection(), self._table()
+        if not _as_we_left_it(conn):
+            conn.close()
+            conn = self._connection()
+        conn.row_factory = tuple_row
         _take_result(conn)
         block = conn.transaction()
         try:
@@ -112,6 +141,7 @@ class Transactions:
                 held.fenced = True
                 self._stage("fenced")
                 yield conn
+                _can_commit(conn)
                 self._store_result(conn, table, held, box)
             except BaseException as ex:
                 block.__exit__(type(ex), ex, ex.__traceback__)
@@ -125,6 +155,7 @@ class Transactions:
         result = _take_result(conn)
         result = box.value if result is None else result
         if result is not None:
+            conn.row_factory = tuple_row
             try:
                 leasequeue.set_result(conn, table, held.lease, result)
             except (psycopg.Error, BadInput) as ex:
@@ -198,6 +229,10 @@ class TransactionsAsync:
     async def _transaction(self, held: Held, box: ResultBox) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         _begin(held)
         conn, table = await self._connection(), self._table()
+        if not _as_we_left_it(conn):
+            await conn.close()
+            conn = await self._connection()
+        conn.row_factory = tuple_row
         _take_result(conn)
         block = conn.transaction()
         try:
@@ -209,6 +244,7 @@ class TransactionsAsync:
                 held.fenced = True
                 self._stage("fenced")
                 yield conn
+                _can_commit(conn)
                 await self._store_result(conn, table, held, box)
             except BaseException as ex:
                 await block.__aexit__(type(ex), ex, ex.__traceback__)
@@ -222,6 +258,7 @@ class TransactionsAsync:
         result = _take_result(conn)
         result = box.value if result is None else result
         if result is not None:
+            conn.row_factory = tuple_row
             try:
                 await aio.set_result(conn, table, held.lease, result)
             except (psycopg.Error, BadInput) as ex:
