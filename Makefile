@@ -1,11 +1,11 @@
 # LeaseQueue. Both main commands set up all they need; caches live outside the checkout (LEASEQUEUE_CACHE, default ~/.cache/leasequeue).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit postgres operator chart cluster mutants faults lock fmt generate venv
+.PHONY: help demo test lint unit postgres operator chart cluster mutants faults bench bench-short lock fmt generate venv
 RUN := venv=$$(scripts/bootstrap.sh) && PATH="$$venv/bin:$$PATH"
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t12
 
 demo: ## the main job on a real Kubernetes, from nothing to a checked summary
 	@$(RUN) python -m demo
@@ -21,6 +21,12 @@ mutants: ## take each guarantee out of a copy of the engine and see its test go 
 
 faults: ## 20,000 items under every fault we can make; lost 0, doubled 0
 	@$(RUN) python -m devtools.faultrun
+
+bench: ## LeaseQueue beside its peers, and what stays flat; tables and plots (about 20 minutes)
+	@$(RUN) python -m benchmarks.peers && $(RUN) python -m benchmarks.flat
+
+bench-short: ## two minutes: is the drain through the worker at least half of raw?
+	@$(RUN) python -m benchmarks.peers --only leasequeue,raw --parts drain --n 6000 --calibrate 0 --rounds 3 --of-raw 0.5 --strict
 
 fmt: ## format the Python sources
 	@$(RUN) ruff format . && ruff check --fix .
