@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 from psycopg import errors
+from psycopg.rows import tuple_row
 
 from leasequeue import sql
 from leasequeue.encode import RowEncoder
@@ -155,7 +156,7 @@ def _transaction(conn: psycopg.Connection[Any]) -> Iterator[None]:
         return
     conn.execute(BEGIN, prepare=False)
     try:
-        conn.execute(limits().text, limits().params)
+        conn.cursor(row_factory=tuple_row).execute(limits().text, limits().params)
         yield
     except BaseException:
         if not conn.closed:
@@ -166,7 +167,7 @@ def _transaction(conn: psycopg.Connection[Any]) -> Iterator[None]:
 
 def _load_page(conn: psycopg.Connection[Any], load: _Load, page: Rows, notify: bool) -> None:
     conn.execute(sql.text("enqueue_load_table"), prepare=False)
-    with conn.cursor() as cursor:
+    with conn.cursor(row_factory=tuple_row) as cursor:
         with cursor.copy(sql.text("enqueue_load_copy")) as copy:
             for record in load.records(page):
                 copy.write_row(record)
@@ -208,7 +209,7 @@ async def _atransaction(conn: psycopg.AsyncConnection[Any]) -> AsyncIterator[Non
         return
     await conn.execute(BEGIN, prepare=False)
     try:
-        await conn.execute(limits().text, limits().params)
+        await conn.cursor(row_factory=tuple_row).execute(limits().text, limits().params)
         yield
     except BaseException:
         if not conn.closed:
@@ -219,7 +220,7 @@ async def _atransaction(conn: psycopg.AsyncConnection[Any]) -> AsyncIterator[Non
 
 async def _aload_page(conn: psycopg.AsyncConnection[Any], load: _Load, page: Rows, notify: bool) -> None:
     await conn.execute(sql.text("enqueue_load_table"), prepare=False)
-    async with conn.cursor() as cursor:
+    async with conn.cursor(row_factory=tuple_row) as cursor:
         async with cursor.copy(sql.text("enqueue_load_copy")) as copy:
             for record in load.records(page):
                 await copy.write_row(record)

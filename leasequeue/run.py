@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 import psycopg
 from psycopg import errors
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from leasequeue import sql
 from leasequeue.rows import Result, aresult_of, result_of
@@ -128,6 +129,7 @@ def run(conn: psycopg.Connection[Any], flow: Flow[T]) -> T:
         psycopg.Error: the last error of an operation, after the bounded retries of `RETRIED`.
     """
     inside = callers_transaction(conn)
+    callers_rows, conn.row_factory = conn.row_factory, tuple_row  # a connection may be the caller's own, with dict_row
     try:
         operation = next(flow)
         while True:
@@ -142,6 +144,8 @@ def run(conn: psycopg.Connection[Any], flow: Flow[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+    finally:
+        conn.row_factory = callers_rows
 
 
 def _run_operation(conn: psycopg.Connection[Any], operation: Operation[T]) -> T:
@@ -213,6 +217,7 @@ def _finish(steps: Steps[T], results: list[Result]) -> T:
 async def arun(conn: psycopg.AsyncConnection[Any], flow: Flow[T]) -> T:
     """Run a flow on an async connection. Same contract as `run`."""
     inside = callers_transaction(conn)
+    callers_rows, conn.row_factory = conn.row_factory, tuple_row
     try:
         operation = next(flow)
         while True:
@@ -227,6 +232,8 @@ async def arun(conn: psycopg.AsyncConnection[Any], flow: Flow[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+    finally:
+        conn.row_factory = callers_rows
 
 
 async def _arun_operation(conn: psycopg.AsyncConnection[Any], operation: Operation[T]) -> T:
