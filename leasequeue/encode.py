@@ -119,6 +119,8 @@ def _numeric(value: Any, *, scale: int | None) -> str:
         raise _Unfit("must be a number in plain digits") from None
     if not number.is_finite():
         raise _Unfit("NaN and Infinity are refused: no amount compares or adds up with them")
+    if not jsonio.has_digits(number):
+        raise _Unfit("has more digits than numeric can hold")
     if scale is not None and -int(number.normalize().as_tuple().exponent) > max(scale, 0):
         raise _Unfit(f"has more than {scale} digits after the point, which the column would round")
     return format(number, "f")

@@ -17,6 +17,9 @@ from leasequeue.errors import BadInput
 
 # Integers beyond this lose digits in readers that hold numbers as IEEE doubles (RFC 8259 §6).
 SAFE_INTEGER = 2**53 - 1
+# Digits that PostgreSQL's numeric, and so jsonb, can hold before and after the point. Written out in full, a Decimal of a few
+# characters such as 1e999999999 would take a gigabyte.
+DIGITS_BEFORE, DIGITS_AFTER = 131_072, 16_383
 
 
 class _Exact(float):
@@ -26,12 +29,20 @@ class _Exact(float):
     digits: str
 
     def __new__(cls, value: Decimal) -> _Exact:
+        if not has_digits(value):
+            raise ValueError(f"{value} is no number that PostgreSQL can hold")
         made = super().__new__(cls, 0.0)
         made.digits = format(value, "f")
         return made
 
     def __repr__(self) -> str:
         return self.digits
+
+
+def has_digits(value: Decimal) -> bool:
+    """True for a number that PostgreSQL's numeric can hold; only those are written out in digits."""
+    exponent = value.as_tuple().exponent
+    return isinstance(exponent, int) and -DIGITS_AFTER <= exponent <= DIGITS_BEFORE and value.adjusted() < DIGITS_BEFORE
 
 
 def dumps_result(value: Any) -> str:
@@ -41,12 +52,17 @@ def dumps_result(value: Any) -> str:
         value: None, bool, int, float, str, Decimal, UUID, date, datetime, or lists and dicts of these.
 
     Raises:
-        BadInput: a value has no JSON form (NaN, Infinity, an object of an unknown class, a non-string key).
+        BadInput: a value has no JSON form (NaN, Infinity, an object of an unknown class, a non-string key), or is nested too
+            deeply.
     """
     try:
         return "".join(_ENCODER.iterencode(_exact(value)))
     except (ValueError, TypeError) as ex:
         raise BadInput("result", type(value).__name__, f"cannot be stored as JSON: {ex}") from None
+    except RecursionError:
+        raise BadInput(
+            "result", type(value).__name__, "cannot be stored as JSON: nested too deeply, or contains itself"
+        ) from None
 
 
 def _exact(value: Any) -> Any:
@@ -91,7 +107,7 @@ _ENCODER = _ResultEncoder()
 def as_text(value: Any) -> str | None:
     """Text of a value that JSON has no type for, or None where there is no such text."""
     if isinstance(value, Decimal):
-        return format(value, "f") if value.is_finite() else str(value)
+        return format(value, "f") if has_digits(value) else str(value)
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     if isinstance(value, UUID):
@@ -128,7 +144,7 @@ def loads(text: str | bytes) -> Any:
     """Parse JSON with numbers as int and Decimal, never float.
 
     Raises:
-        BadInput: not JSON, or NaN/Infinity.
+        BadInput: not JSON, NaN/Infinity, an integer of more than 4,300 digits, or nested too deeply.
     """
 
     def refuse(token: str) -> Any:
@@ -138,3 +154,9 @@ def loads(text: str | bytes) -> Any:
         return json.loads(text, parse_float=Decimal, parse_constant=refuse)
     except json.JSONDecodeError as ex:
         raise BadInput("json", ex.doc[:80], f"not valid JSON: {ex.msg} at character {ex.pos}") from None
+    except RecursionError:
+        raise BadInput("json", text[:80], "is nested too deeply") from None
+    except (BadInput, UnicodeDecodeError):
+        raise
+    except ValueError as ex:  # Python's bound on the digits of an integer
+        raise BadInput("json", text[:80], f"cannot be read: {ex}") from None
