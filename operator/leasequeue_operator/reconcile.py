@@ -35,7 +35,8 @@ from leasequeue_operator.plan.pod import API_VERSION, KIND
 from leasequeue_operator.plan.problem import Problem
 from leasequeue_operator.plan.scaling import sample_of, scaling_spec
 from leasequeue_operator.plan.spec import Queue, SecretRef, SpecError, read_queue
-from leasequeue_operator.scaling.decide import Decision, ScalingState, decide
+from leasequeue_operator.scaling import saved
+from leasequeue_operator.scaling.decide import Decision, decide
 from leasequeue_operator.settings import Settings
 
 log = structlog.get_logger()
@@ -175,10 +176,9 @@ class Reconciler:
             return None
         now = self._wall()
         if memory.scaling is None:
-            saved = (queue.status.get("scaling") or {}).get("state") or {}
-            stabilization_s = queue.spec.scaling.scale_down_stabilization_seconds
-            memory.scaling = ScalingState.from_status(saved, seen.replicas, now, stabilization_s)
-        return decide(memory.scaling, sample_of(view), scaling_spec(queue.spec), now)
+            told = (queue.status.get("scaling") or {}).get("state") or {}
+            memory.scaling = saved.read(told, seen.replicas, now, scaling_spec(queue.spec))
+        return decide(memory.scaling, sample_of(view, seen.pods), scaling_spec(queue.spec), now)
 
     async def _act(self, o: Observation, connection: Connection, seen: Children, faults: list[KubeError]) -> Observation:
         """Make children and the schema. Children wait until the table has once been seen to be a queue."""

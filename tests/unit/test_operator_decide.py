@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leasequeue_operator.scaling import saved
 from leasequeue_operator.scaling.decide import Decision, Sample, ScalingSpec, ScalingState, decide
 from leasequeue_operator.scaling.schedule import Window, bounds, is_open
 
@@ -110,9 +111,8 @@ def test_zero_only_after_nothing_was_there_through_the_window(spec: ScalingSpec,
 def test_a_restart_never_goes_below_the_uninterrupted_run(spec: ScalingSpec, history: list[int | None], at: int) -> None:
     at = min(at, len(history) - 1)
     whole = run(spec, history)
-    saved = whole[at].state
     now = START + (at + 1) * spec.poll_s
-    again = ScalingState.from_status(saved.to_status(), saved.desired, now, spec.stabilization_s)
+    again = saved.read(saved.write(whole[at].state), whole[at].desired, now, spec)
     later = run(spec, history[at + 1 :], again, now)
     for restarted, uninterrupted in zip(later, whole[at + 1 :], strict=True):
         assert restarted.desired >= uninterrupted.desired
@@ -182,12 +182,17 @@ def test_a_person_decides_in_manual_mode_and_on_suspend() -> None:
     assert (suspended.desired, suspended.limiter) == (0, "suspend")
 
 
+def test_what_the_work_asks_for_is_told_in_manual_mode_too() -> None:
+    decision = decide(ScalingState(), sample(START, 40), ScalingSpec(manual_replicas=3, max_replicas=5), START)
+    assert (decision.desired, decision.raw, decision.limiter) == (3, 40, "manual")
+
+
 def test_the_minimum_holds_without_a_database() -> None:
     assert decide(ScalingState(), None, ScalingSpec(min_replicas=2), START).desired == 2
 
 
 def test_an_unreadable_saved_state_only_delays_a_decrease() -> None:
-    state = ScalingState.from_status({"since": "x", "stepAt": None}, 5, START, 300)
+    state = saved.read({"marks": "x", "stepAt": None}, 5, START, ScalingSpec())
     assert state.desired == 5
     assert decide(state, sample(START, 0), ScalingSpec(), START).desired == 5
 

@@ -12,6 +12,7 @@ from leasequeue_operator.plan import names
 from leasequeue_operator.plan.conditions import Condition, merge, timestamp
 from leasequeue_operator.plan.deployment import COMPONENT
 from leasequeue_operator.plan.observation import Observation
+from leasequeue_operator.scaling import saved
 
 WRITE_EVERY_S = 60.0
 PODS_EVERY_S = 10.0
@@ -43,7 +44,7 @@ def build(o: Observation, found: list[Condition], previous: Mapping[str, Any]) -
 
 
 def worth_writing(status: Mapping[str, Any], written: Mapping[str, Any], age_s: float) -> bool:
-    """Whether to write: at once when desired or a condition changed, else once a minute if anything did.
+    """Whether to write: at once when desired, a condition or the memory of the scaling changed, else once a minute if anything did.
 
     Pods that come and go are told every 10 s at most: a big fleet's start would be hundreds of writes otherwise.
     """
@@ -57,14 +58,15 @@ def worth_writing(status: Mapping[str, Any], written: Mapping[str, Any], age_s: 
 def _essence(status: Mapping[str, Any]) -> object:
     told = [(c.get("type"), c.get("status"), c.get("reason")) for c in status.get("conditions") or ()]
     same = ("observedGeneration", "desiredReplicas", "selector")
-    return sorted(told), [status.get(k) for k in same]
+    memory = (status.get("scaling") or {}).get("state")
+    return sorted(told), memory, [status.get(k) for k in same]
 
 
 def _scaling(o: Observation, previous: Mapping[str, Any]) -> dict[str, Any]:
     before = previous.get("scaling") or {}
     scaling: dict[str, Any] = {}
     if o.decision is not None:
-        scaling = {"limiter": o.decision.limiter, "state": o.decision.state.to_status()}
+        scaling = {"limiter": o.decision.limiter, "state": saved.write(o.decision.state)}
         if o.decision.raw is not None:
             scaling["raw"] = o.decision.raw
     changed = previous.get("desiredReplicas") not in (None, o.desired)

@@ -1,116 +1,28 @@
 """How many workers: one pure function, `decide`.
 
-Demand is the number of slots that could be busy now: due items, expired leases (which come back), and live leases.
-It is bounded by `max_inflight`, since items above it cannot be worked on whatever the fleet, and by the minimum and
-maximum. Upwards at once, in steps that double at most, since each pod takes connections and starts cold; from zero
-directly. Downwards by the maximum of a window and half at most in a step, since the next wave often follows the last.
-To zero only when nothing waited, expired or ran through the whole window. An error or an old sample holds: unknown is
-not zero.
+The work asks for pods (`demand.py`, from the rates of `rates.py` and the drain target of `drain.py`). That is bounded by
+`max_inflight`, since items above it cannot be worked on whatever the fleet, and by minimum, maximum and schedules. Upwards at
+once, downwards by the maximum of a window (`steps.py`, `window.py`). To zero only when nothing waited, expired or ran through
+the whole window. An error or an old sample holds: unknown is not zero.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
+from leasequeue_operator.scaling import demand, rates, steps
 from leasequeue_operator.scaling import window as windows
-from leasequeue_operator.scaling.schedule import Bounds, Window, bounds
+from leasequeue_operator.scaling.model import Decision, Sample, ScalingSpec, ScalingState
+from leasequeue_operator.scaling.schedule import Bounds, bounds
 
-STEP_S = 15.0
-STEP_UP_PODS = 10
-STEP_UP_FACTOR = 2
+__all__ = ["Decision", "Sample", "ScalingSpec", "ScalingState", "decide"]
+
 # A sample older than this many poll periods (at least STALE_AT_LEAST_S) says nothing about now.
 STALE_PERIODS = 3
 STALE_AT_LEAST_S = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Depth of the queue.
-
-    Args:
-        at: when it was taken, seconds since 1970 UTC.
-        due: items that could be claimed now.
-        expired: ASSIGNED past their expiry.
-        assigned: ASSIGNED and not expired.
-    """
-
-    at: float
-    due: int
-    expired: int
-    assigned: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScalingSpec:
-    """What the decision needs of the spec; see the CRD for units and bounds."""
-
-    min_replicas: int = 0
-    max_replicas: int = 10
-    concurrency: int = 1
-    max_inflight: int = 1000
-    poll_s: float = 5
-    stabilization_s: float = 300
-    schedules: tuple[Window, ...] = ()
-    manual_replicas: int | None = None
-    suspend: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ScalingState:
-    """Memory between two decisions.
-
-    Args:
-        desired: pods decided last.
-        window: stabilisation window of the demand.
-        step_at: when the present step began, seconds since 1970 UTC.
-        step_base: pods when it began.
-    """
-
-    desired: int = 0
-    window: windows.Window = field(default_factory=windows.Window)
-    step_at: float = -math.inf
-    step_base: int = 0
-
-    def to_status(self) -> dict[str, Any]:
-        """As plain JSON, for the status."""
-        step = {} if math.isinf(self.step_at) else {"stepAt": int(self.step_at), "stepBase": self.step_base}
-        return {"desired": self.desired, **self.window.to_status(), **step}
-
-    @classmethod
-    def from_status(cls, saved: Mapping[str, Any], current: int, now: float, stabilization_s: float) -> ScalingState:
-        """Go on after a restart.
-
-        Args:
-            saved: what `to_status` gave, or anything unreadable.
-            current: pods the Deployment asks for now.
-            now: seconds since 1970 UTC.
-            stabilization_s: length of the window.
-        """
-        window = windows.assume(windows.Window.from_status(saved), current, now, length_s=stabilization_s)
-        try:
-            return cls(current, window, float(saved["stepAt"]), int(saved["stepBase"]))
-        except (KeyError, TypeError, ValueError):
-            return cls(current, window)
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What was decided.
-
-    Args:
-        desired: pods from now on.
-        raw: pods the demand alone asks for; None when it is unknown.
-        limiter: what decided, one word for status, metric and event.
-        state: memory for the next decision.
-    """
-
-    desired: int
-    raw: int | None
-    limiter: str
-    state: ScalingState
+# After a longer silence the lull starts anew: what was asked for meanwhile is not known.
+SILENCE_S = 60.0
 
 
 def decide(state: ScalingState, sample: Sample | None, spec: ScalingSpec, now: float) -> Decision:
@@ -118,30 +30,48 @@ def decide(state: ScalingState, sample: Sample | None, spec: ScalingSpec, now: f
 
     Args:
         state: memory of the last decision; `desired` is what the fleet is told now.
-        sample: depth of the queue, None when it could not be read.
+        sample: the queue, None when it could not be read.
         spec: bounds and periods.
         now: seconds since 1970 UTC.
     """
-    if spec.suspend:
-        return _settled(state, 0, "suspend", now)
-    if spec.manual_replicas is not None:
-        return _settled(state, spec.manual_replicas, "manual", now)
+    now = round(now, 3)
     limits = _limits(spec, now)
-    if sample is None:
-        return _hold(state, limits, "database_error", now)
-    if now - sample.at > max(STALE_PERIODS * spec.poll_s, STALE_AT_LEAST_S):
-        return _hold(state, limits, "stale_sample", now)
-    slots = sample.due + sample.expired + sample.assigned
-    raw = math.ceil(slots / spec.concurrency)
-    gap_s = max(60.0, STALE_PERIODS * spec.poll_s)
-    seen = windows.add(state.window, raw, now, length_s=spec.stabilization_s, gap_s=gap_s)
-    state = replace(state, window=seen)
-    target, why = _bounded(raw, limits)
-    if why == "max_inflight" and sample.expired >= spec.max_inflight:
-        why = "stale_leases"
-    if target > state.desired:
-        return _up(state, target, raw, why, now)
-    return _down(state, limits, spec, _Wanted(target, raw, why), now)
+    missing = _missing(sample, spec, now)
+    told = (0, "suspend") if spec.suspend else (spec.manual_replicas, "manual")
+    if told[0] is not None:
+        return _settled(state, None if missing else sample, spec, told[0], told[1], now)
+    if missing or sample is None:
+        return _hold(state, limits, missing, now)
+    state, raw, why = _learn(_seeing(state, spec, now), sample, spec, limits, now)
+    target, limiter = _bounded(raw, limits)
+    wanted = steps.Wanted(target, raw, _named(limiter, sample, spec) or why)
+    decision = steps.up(state, wanted, now) if target > state.desired else steps.down(state, limits, spec, wanted, now)
+    resting = decision.desired <= limits.low and raw <= limits.low
+    if resting == decision.state.resting:
+        return decision
+    return replace(decision, state=replace(decision.state, resting=resting))
+
+
+def _learn(state: ScalingState, sample: Sample, spec: ScalingSpec, limits: Bounds, now: float) -> tuple[ScalingState, int, str]:
+    """Memory with this sample in it, pods that the work asks for, and why."""
+    arrived = sample.in_sight + sample.held_back + sample.finished
+    mark = rates.Mark(now, arrived, sample.finished, sample.busy_ms)
+    known = replace(state.rates, start_s=rates.start_time(state.rates.start_s, sample.start_s))
+    known = state.rates if known == state.rates else known
+    known, load = rates.observe(known, mark, still=state.desired <= limits.low)
+    raw, why = demand.pods(sample, load, known.start_s, spec)
+    at_rest = state.desired <= limits.low and raw <= limits.low
+    seen = windows.Window() if at_rest else windows.record(state.window, raw, state.desired, now, spec.stabilization_s)
+    return replace(state, rates=known, window=seen), raw, why
+
+
+def _seeing(state: ScalingState, spec: ScalingSpec, now: float) -> ScalingState:
+    """The state now that there is a sample again."""
+    if state.blind_since is None:
+        return state
+    if now - state.blind_since > max(SILENCE_S, STALE_PERIODS * spec.poll_s):
+        state = replace(state, window=windows.opened(state.desired, now, spec.stabilization_s))
+    return replace(state, blind_since=None)
 
 
 def _limits(spec: ScalingSpec, now: float) -> Bounds:
@@ -154,64 +84,42 @@ def _limits(spec: ScalingSpec, now: float) -> Bounds:
 
 
 def _bounded(raw: int, limits: Bounds) -> tuple[int, str]:
+    """Within the bounds, and which of them decided; empty when none did."""
     if raw > limits.high:
         return limits.high, limits.high_by
     if raw < limits.low:
         return limits.low, limits.low_by
-    return raw, "depth"
+    return raw, ""
 
 
-def _settled(state: ScalingState, desired: int, why: str, now: float) -> Decision:
-    """A number that a person set. The window starts anew when the queue decides again."""
-    after = ScalingState(desired, step_at=now, step_base=desired)
-    return Decision(desired, None, why, after if desired != state.desired else replace(state, window=windows.Window()))
+def _named(limiter: str, sample: Sample, spec: ScalingSpec) -> str:
+    """A ceiling that expired leases fill is a matter of the reclaimer, not of max_inflight."""
+    return "stale_leases" if limiter == "max_inflight" and sample.expired >= spec.max_inflight else limiter
+
+
+def _missing(sample: Sample | None, spec: ScalingSpec, now: float) -> str:
+    """Why there is no sample of now; empty when there is one."""
+    if sample is None:
+        return "database_error"
+    return "stale_sample" if now - sample.at > max(STALE_PERIODS * spec.poll_s, STALE_AT_LEAST_S) else ""
+
+
+def _settled(state: ScalingState, sample: Sample | None, spec: ScalingSpec, desired: int, why: str, now: float) -> Decision:
+    """A person decided; what the work asks for is told all the same."""
+    raw = None
+    if sample is not None:
+        state, raw, _ = _learn(replace(state, blind_since=None), sample, spec, Bounds(desired, desired), now)
+    state = replace(state, window=windows.Window(), resting=True)
+    if desired != state.desired:
+        state = replace(state, desired=desired, step_at=now, step_base=desired)
+    return Decision(desired, raw, why, state)
 
 
 def _hold(state: ScalingState, limits: Bounds, why: str, now: float) -> Decision:
     """Never down on an error; up to the minimum, which does not depend on what the database says."""
+    if state.blind_since is None:
+        state = replace(state, blind_since=now)
     if state.desired < limits.low:
         raised = replace(state, desired=limits.low, step_at=now, step_base=limits.low)
         return Decision(limits.low, None, limits.low_by, raised)
     return Decision(state.desired, None, why, state)
-
-
-def _up(state: ScalingState, target: int, raw: int, why: str, now: float) -> Decision:
-    if state.desired == 0:
-        # From nothing there is nothing to double; the first step begins with what is asked for now.
-        return Decision(target, raw, why, replace(state, desired=target, step_at=now, step_base=target))
-    if now - state.step_at >= STEP_S:
-        state = replace(state, step_at=now, step_base=state.desired)
-    allowed = max(state.step_base + STEP_UP_PODS, state.step_base * STEP_UP_FACTOR, state.desired)
-    if target > allowed:
-        target, why = allowed, "step_up"
-    return Decision(target, raw, why, replace(state, desired=target))
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    target: int
-    raw: int
-    why: str
-
-
-def _down(state: ScalingState, limits: Bounds, spec: ScalingSpec, wanted: _Wanted, now: float) -> Decision:
-    current = state.desired
-    if current > limits.high:
-        # The bound itself was lowered: that is a person's decision, not a lull.
-        over = replace(state, desired=limits.high, step_at=now, step_base=limits.high)
-        return Decision(limits.high, wanted.raw, limits.high_by, over)
-    target, why = wanted.target, wanted.why
-    if target < current:
-        if not windows.covers(state.window, now, spec.stabilization_s):
-            return Decision(current, wanted.raw, "stabilization", state)
-        held, _ = _bounded(windows.highest(state.window, wanted.raw), limits)
-        if held > target:
-            target, why = min(held, current), "stabilization"
-    if target == current:
-        return Decision(current, wanted.raw, why, state)
-    lowest = current - max(1, current // 2)
-    if now - state.step_at < STEP_S:
-        return Decision(current, wanted.raw, "step_down", state)
-    if target < lowest:
-        target, why = lowest, "step_down"
-    return Decision(target, wanted.raw, why, replace(state, desired=target, step_at=now, step_base=target))
