@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from psycopg import errors
 
 from leasequeue import BadInput, Item, Outcome, Resolve, TableMissing
+from leasequeue.dsn import redact
 from leasequeue.process.faults import Fault, classify, describe
 from leasequeue.process.pacing import Backoff, poll_s, wakeup_s
 from leasequeue_worker.audit import AuditLog
@@ -241,6 +242,13 @@ def test_polls_and_wakeups_are_jittered_within_bounds(seed: int, replicas: int) 
     assert 0 <= wakeup_s(replicas, 0.5, rng) <= min(0.25, 0.002 * (replicas - 1)) + 1e-9
 
 
+def raised(sqlstate: str) -> psycopg.Error:
+    """An error as a trigger raises it, with a SQLSTATE that has no class of its own."""
+    error = psycopg.DatabaseError()
+    error.sqlstate = sqlstate
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "fault"),
     [
@@ -263,12 +271,36 @@ def test_polls_and_wakeups_are_jittered_within_bounds(seed: int, replicas: int) 
         (errors.UniqueViolation(), Fault.DATA),
         (errors.RaiseException(), Fault.DATA),
         (BadInput("result", "x", "bad"), Fault.DATA),
+        (errors.ProgramLimitExceeded(), Fault.DATA),
+        (errors.GeneratedAlways(), Fault.DATA),
+        (errors.TriggeredDataChangeViolation(), Fault.DATA),
+        (raised("45000"), Fault.DATA),
+        (raised("UE001"), Fault.DATA),
+        (raised("XX001"), Fault.OTHER),
+        (raised("72000"), Fault.OTHER),
         (errors.InternalError_(), Fault.OTHER),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 def test_each_database_error_has_one_reaction(error: Exception, fault: Fault) -> None:
     assert classify(error) is fault
+
+
+def test_hiding_passwords_takes_no_longer_for_a_text_full_of_urls() -> None:
+    urls = "http://host:80/ " * 200_000  # a search from each port to the end of the line took minutes
+    assert redact(urls) == urls
+    assert redact(f"{urls}postgresql://u:secret@h") == "http://host:***@h"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://u:secret@h/db", "postgresql://u:a secret password=secret@h", "password='secret \\' secret' host=h",
+        "postgresql://h/db?password=secret&x=1", "http://h:1/password=secret@secret", "PASSWORD = secret", "://u:@secret@h",
+    ],
+)  # fmt: skip
+def test_no_form_of_a_password_is_shown(text: str) -> None:
+    assert "secret" not in redact(text)
 
 
 def test_descriptions_show_neither_values_nor_passwords() -> None:
