@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,9 +89,17 @@ def content_key(spec: ImageSpec, base_key: str, root: Path = REPOSITORY) -> str:
     return digest.hexdigest()[:16]
 
 
+def version(root: Path = REPOSITORY) -> str:
+    """The project's version, which the chart and ``deploy/`` use as the tag of its images."""
+    with (root / "pyproject.toml").open("rb") as file:
+        return str(tomllib.load(file)["project"]["version"])
+
+
 def references(spec: ImageSpec, key: str) -> list[str]:
     """Names the image gets in a cluster.
 
-    A pod's ``leasequeue-worker:dev`` means ``docker.io/library/leasequeue-worker:dev``, so that name is given too.
+    A pod's ``leasequeue-worker:dev`` means ``docker.io/library/leasequeue-worker:dev``, so that name is given too. With the
+    project's version as a tag, the chart and the manifests in ``deploy/`` work as they are.
     """
-    return [f"{home}/{spec.repository}:{tag}" for home in ("localhost", "docker.io/library") for tag in ("dev", key)]
+    tags = ("dev", version(), key)
+    return [f"{home}/{spec.repository}:{tag}" for home in ("localhost", "docker.io/library") for tag in tags]

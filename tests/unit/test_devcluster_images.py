@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from devcluster import baseimage, external, imagespec, ocilayout
 from devcluster.errors import DevClusterError
 from devcluster.images import stage
-from devcluster.imagespec import IMAGES, ImageSpec, content_key, references, source_files
+from devcluster.imagespec import IMAGES, REPOSITORY, ImageSpec, content_key, references, source_files
 
 SPEC = ImageSpec("sample", ("package",))
 
@@ -93,6 +94,15 @@ def test_an_image_answers_to_the_name_a_manifest_would_use() -> None:
 
     assert "docker.io/library/leasequeue-worker:dev" in names
     assert "localhost/leasequeue-worker:0123" in names
+
+
+@pytest.mark.parametrize("manifest", ["deploy/operator/deployment.yaml", "deploy/examples/postgres.yaml"])
+def test_the_images_that_deploy_names_are_the_ones_loaded(manifest: str) -> None:
+    named = set(re.findall(r"leasequeue-[a-z]+:\S+", (REPOSITORY / manifest).read_text()))
+    loaded = {name for spec in IMAGES.values() for name in references(spec, "0123")}
+
+    assert named
+    assert {f"docker.io/library/{name}" for name in named} <= loaded
 
 
 def add_blob(layout: Path, content: bytes) -> str:
