@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import psycopg
 from psycopg import errors
@@ -47,8 +48,10 @@ def connecting(ex: BaseException) -> Problem:
 def querying(ex: BaseException, table: str) -> Problem:
     """Why a question about a table got no answer."""
     if isinstance(ex, TableMissing):
-        reason = "PermissionDenied" if "permission denied" in str(ex) else "TableMissing"
-        return Problem(reason, f"{_sentence(ex)} Create it, or set manageSchema Create.")
+        if "permission denied" in str(ex):
+            return Problem("PermissionDenied", _sentence(ex))
+        way_out = "Correct spec.database.schema and table, create the table, or set manageSchema: Create."
+        return Problem("TableMissing", f"{_sentence(ex)} {way_out}")
     if isinstance(ex, NotAdopted):
         return Problem("NotAdopted", str(ex))
     if isinstance(ex, LeaseQueueError):
@@ -66,11 +69,16 @@ def querying(ex: BaseException, table: str) -> Problem:
 
 def not_adopted(report: Report) -> Problem:
     """Why a table is no queue, with the exact command that makes it one where there is one."""
-    what = "; ".join(report.missing)[:_LIMIT]
+    what = _listed(report.missing)
     fixes = [finding.fix for finding in report.problems if finding.fix]
     if report.command is None:
         way_out = f"Run: {fixes[0]}" if fixes else "Name another table."
         return Problem("TableRefused", f"Table {report.table} cannot be a lease queue: {what}. {way_out}")
+    if " --confirm " in report.command:
+        told = (
+            f"Table {report.table} does not look like a lease queue: {what}. If another was meant, correct spec.database.table"
+        )
+        return Problem("NotAdopted", f"{told}; if this one is to become a queue, run: {report.command}")
     return Problem("NotAdopted", f"Table {report.table} is not ready as a lease queue: {what}. Run: {report.command}")
 
 
@@ -79,6 +87,16 @@ def breaks_connection(ex: BaseException) -> bool:
     broken = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction, TimeoutError, OSError)
     harmless = (errors.QueryCanceled, errors.LockNotAvailable, errors.SerializationFailure, errors.DeadlockDetected)
     return isinstance(ex, broken) and not isinstance(ex, harmless)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """As many texts as fit into the limit, and how many are left."""
+    told: list[str] = []
+    for text in texts:
+        if told and len("; ".join((*told, text))) > _LIMIT:
+            return f"{'; '.join(told)}; and {len(texts) - len(told)} more"
+        told.append(text[:_LIMIT])
+    return "; ".join(told)
 
 
 def _line(ex: BaseException) -> str:

@@ -59,7 +59,7 @@ def read_connection(secret: Mapping[str, Any] | None, ref: SecretRef, namespace:
     """
     where = f"Secret {ref.name}"
     if secret is None:
-        return Problem("SecretNotFound", f"{where} (spec.database.secretRef.name) does not exist: create it here.")
+        return Problem("SecretNotFound", f"{where} (spec.database.secretRef.name) does not exist in this namespace: create it.")
     data = secret.get("data") or {}
     try:
         text = _uri(data, ref, where) if ref.key or "uri" in data else _parts(data, where)
