@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from typing import Any
 
@@ -107,3 +108,21 @@ def test_cancel_tells_once_and_wakes_a_waiting_handler() -> None:
     assert not one.cancel("drain")
     assert one.wait_cancelled(0.0)
     assert one.cancelled == "lost"
+
+
+def test_one_verdict_an_item_whoever_speaks_at_the_same_moment() -> None:
+    for _ in range(200):
+        one, said = held(1), []
+        start = threading.Barrier(3)
+
+        def speak(verdict: Resolve, one: Held = one, said: list[Resolve] = said, start: threading.Barrier = start) -> None:
+            start.wait(20)
+            if one.say(verdict):
+                said.append(verdict)
+
+        threads = [threading.Thread(target=speak, args=(Resolve(n),)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert said == [one.verdict]

@@ -67,12 +67,12 @@ class AsyncSlot:
         task = self.task
         while task is not None and task.cancelling():
             task.uncancel()  # the cancellation was the item's, not the slot's
-        if held.verdict is not None:
+        took_s = time.monotonic() - began
+        if held.say(verdict):
+            held.took_s = took_s
+            self._completions.give(held)
+        else:
             late(held)
-            return
-        held.took_s = time.monotonic() - began
-        held.verdict = verdict
-        self._completions.give(held)
 
 
 class AsyncSlots:

@@ -246,7 +246,7 @@ class ChildRunner:
         """Ask the handler of `held` to stop, or kill its process. True: nothing of it will run any more."""
         child = self._child
         if child is None or self._running is not held:
-            return False
+            return hard  # it ended just now, or has not begun: asked again at the next tick
         if hard:
             child.kill()
             return True

@@ -102,7 +102,7 @@ class ExecRunner:
         """SIGTERM, or SIGKILL, to the command's group. True: nothing of it will run any more."""
         process = self._process
         if process is None or self._running is not held:
-            return False
+            return hard  # it ended just now, or has not begun: asked again at the next tick
         signal_group(process, signal.SIGKILL if hard else signal.SIGTERM)
         return hard
 

@@ -24,7 +24,7 @@ class Held:
     """
 
     __slots__ = (
-        "_event", "cancelled", "claimed_at", "committed", "deadline", "fenced", "identity", "item", "lease", "slot",
+        "_event", "_unsaid", "cancelled", "claimed_at", "committed", "deadline", "fenced", "identity", "item", "lease", "slot",
         "started", "stopped_at", "took_s", "verdict",
     )  # fmt: skip
 
@@ -39,11 +39,25 @@ class Held:
         self.committed = False  # resolved inside the handler's transaction: nothing more to offer
         self.slot: Any = None
         self._event: threading.Event | None = None
+        self._unsaid = [True]
 
     @property
     def running(self) -> bool:
         """Started, and nothing said yet."""
         return self.started > 0.0 and self.verdict is None
+
+    def say(self, verdict: Verdict) -> bool:
+        """Set the verdict, once: the handler's thread and the one that ends it may speak at the same moment.
+
+        Returns:
+            False when somebody was first; nothing changed.
+        """
+        try:
+            self._unsaid.pop()  # atomic, and cheaper than a lock an item
+        except IndexError:
+            return False
+        self.verdict = verdict
+        return True
 
     def cancel(self, reason: str) -> bool:
         """Tell the handler to stop. False when it was told before."""

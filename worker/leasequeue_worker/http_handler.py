@@ -118,7 +118,7 @@ class HttpRunner:
         """Break the request off; the service may go on, under the same key. True: our side of it is over."""
         connection = self._connection
         if connection is None or self._running is not held:
-            return False
+            return hard  # it ended just now, or has not begun: asked again at the next tick
         _shut(connection)
         return hard
 

@@ -258,8 +258,8 @@ class ClaimLoop:
     def _return_line(self) -> None:
         """Give back what waits and has not started."""
         for held in self._board.take_back():
-            held.verdict = Release()
-            self._completions.give(held)
+            if held.say(Release()):
+                self._completions.give(held)
         self._completions.kick()
 
     # --- sleeping ----------------------------------------------------------------------------------------------------

@@ -92,18 +92,18 @@ class ThreadSlot(threading.Thread):
                 verdict = verdicts.of_value(call(held.item, ctx))
             except BaseException as ex:  # noqa: BLE001  (a handler's SystemExit must not end the worker)
                 verdict = failed(held, ex)
-            if held.verdict is not None:
+            took_s = clock() - began
+            if held.say(verdict):
+                held.took_s = took_s
+                give(held)
+            else:
                 late(held)
-                continue
-            held.took_s = clock() - began
-            held.verdict = verdict
-            give(held)
 
 
 def skip(held: Held, completions: Completions) -> None:
     """A waiting item whose lease is lost or unproven is given back, if it is still ours."""
-    held.verdict = Release()
-    completions.give(held)
+    if held.say(Release()):
+        completions.give(held)
 
 
 def failed(held: Held, error: BaseException) -> Any:

@@ -159,8 +159,8 @@ class Worker:
         self._completions.kick()
 
     def _end(self, held: Held, verdict: Release | Repair) -> None:
-        held.verdict = verdict
-        self._completions.give(held)
+        if held.say(verdict):
+            self._completions.give(held)
 
     # --- deadlines ---------------------------------------------------------------------------------------------------
 
