@@ -2,8 +2,8 @@
 
 A slot appends to `finished` (an atomic operation of a deque) and goes on; no lock is taken per item. While one flush is under
 way the next batch gathers, so the batch size follows the load. Nothing is dropped: a finished result is offered to the fence
-until the database answers, also past the lease's expiry. A batch that one row's data breaks is halved until that row stands
-alone; it goes to REPAIR with the message.
+until the database answers, also past the lease's expiry. A batch that one row breaks is halved until that row stands alone: refused
+for its data it goes to REPAIR with the message; locked by somebody, or failing otherwise, it alone is offered again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Completions:
         self._rng = random.Random()
         self._backoff = Backoff(0.05, 3.0)
         self._armed, self._kicked = threading.Event(), threading.Event()
-        self._in_flight = 0
+        self._in_flight = self._halvings = 0
         self._broken = False
         self._retry: list[Held] = []
         self.finished: deque[Held] = deque()
@@ -85,10 +85,9 @@ class Completions:
     def give(self, held: Held) -> None:
         """A slot is done with an item; `held.verdict` is set. Any thread."""
         self.finished.append(held)
-        waiting = len(self.finished)
-        if waiting == 1:
+        if not self._armed.is_set():  # asking for the first of a batch instead would miss two that come at once
             self._armed.set()
-        elif waiting >= self._config.batch_size:
+        if len(self.finished) >= self._config.batch_size:
             self._kicked.set()
 
     def kick(self) -> None:
@@ -98,20 +97,24 @@ class Completions:
 
     def flush(self) -> None:
         """Offer everything finished to the fence once. The completions thread only."""
-        batch = self._retry
-        self._retry = []
+        again, self._retry, self._broken = self._retry, [], False
         pop = self.finished.popleft
-        self._in_flight = len(batch) + min(len(self.finished), FLUSH_MOST)
-        for _ in range(min(len(self.finished), FLUSH_MOST)):
-            batch.append(pop())
-        if batch:
-            self._measure(batch)
-            try:
-                self._write(plan_writes(batch, self._rng))
-            except BaseException:
-                self._retry = batch  # what was written already is recognised as a repeat
-                raise
-        self._in_flight = len(self._retry)
+        most = min(len(self.finished), FLUSH_MOST)
+        self._in_flight = len(again) + most
+        fresh = [pop() for _ in range(most)]
+        try:
+            for batch in (fresh, again):  # apart: what failed before must not hold up the others for ever
+                if self._broken:
+                    self._retry.extend(batch)
+                elif batch:
+                    self._measure(batch)
+                    self._halvings = 2 * len(batch).bit_length()
+                    self._write(plan_writes(batch, self._rng))
+        except BaseException:
+            self._retry = fresh + again  # what was written already is recognised as a repeat
+            raise
+        finally:
+            self._in_flight = len(self._retry)
 
     def _loop(self) -> None:
         while True:
@@ -172,6 +175,8 @@ class Completions:
             self._metrics.faults[fault] += 1
             if fault is Fault.DATA:
                 return self._split(batch, writes, call, ex)
+            if fault is not Fault.CONNECTION and len(batch) > 1 and self._halvings > 0:
+                return self._halve(batch, writes, call)
             get().warning("completion_failed", error=describe(ex), kind=str(fault), items=len(batch), next="offered again")
             self._retry.extend(batch)
             self._broken = True
@@ -188,15 +193,26 @@ class Completions:
     ) -> bool:
         """Halve a refused batch; a refused item goes to REPAIR with the reason."""
         if len(batch) > 1:
-            middle = len(batch) // 2
-            first = self._offer(batch[:middle], writes[:middle], call)
-            return self._offer(batch[middle:], writes[middle:], call) or first
+            return self._halve(batch, writes, call)
         get().error("item_result_refused", error=describe(error), error_type=type(error).__name__)
         if isinstance(writes[0], Settlement):
             self._registry.forget(batch)  # nothing left to say about it: its lease expires and the reclaimer takes it
             return False
         reason = plain_text(f"the result was refused: {error}".split("\n", 1)[0])
         return self._offer(batch, [Settlement(batch[0].lease, "REPAIR", error=reason)], self._settle)
+
+    def _halve(self, batch: Sequence[Held], writes: Sequence[Any], call: Callable[[Connection, Sequence[Any]], Answer]) -> bool:
+        """Offer the halves: one row that is locked, or that the server cannot change, keeps back itself alone.
+
+        Where neither half is taken the trouble is no single row's: the search ends, and the rest is offered whole.
+        """
+        self._halvings -= 1
+        middle = len(batch) // 2
+        first = self._offer(batch[:middle], writes[:middle], call)
+        second = self._offer(batch[middle:], writes[middle:], call)
+        if not first and not second:
+            self._halvings = 0
+        return first or second
 
     def _account(self, batch: Sequence[Held], answer: Answer) -> None:
         """Count, log and forget what the database answered."""
