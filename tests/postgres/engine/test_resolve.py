@@ -108,7 +108,7 @@ def test_refused_row_goes_to_repair_and_the_others_are_completed(
     completions = [Completion(lease, {"fine": 1}, {"decision": "fine", "amount": 1} if bad.columns else {}) for lease in given]
     completions[4] = Completion(given[4], bad.result, {"decision": "fine", "amount": 1, **bad.columns} if bad.columns else {})
     outcomes = client.call("resolve", completions)
-    assert outcomes.pop(given[4].id) == Outcome.REPAIR
+    assert outcomes.pop(given[4].id, None) == Outcome.REPAIR
     assert set(outcomes.values()) == {Outcome.RESOLVED}
     assert states(admin, table) == {"RESOLVED": 8, "REPAIR": 1}
     stored = row(admin, table, given[4].id)
