@@ -80,6 +80,15 @@ def cron_job(age_s: float = 3600) -> dict[str, Any]:
     return {"metadata": {"namespace": "team", "name": "orders-reclaimer", "uid": "c", "creationTimestamp": made}}
 
 
+def ended_pod(job: str, at: str, message: str) -> dict[str, Any]:
+    """A pod of a schema Job that ended with exit code 1 at `at`, `message` being the end of its log."""
+    ended = {"exitCode": 1, "reason": "Error", "finishedAt": at, "message": message}
+    found = pod("schema", containerStatuses=[{"name": "schema", "state": {"terminated": ended}}])
+    found["metadata"]["name"] = f"{job}-{at}"
+    found["metadata"]["labels"]["batch.kubernetes.io/job-name"] = job
+    return found
+
+
 def pod(component: str, waiting: str | None = None, message: str = "", **status: Any) -> dict[str, Any]:
     """A pod, waiting for `waiting` if given."""
     containers = [{"name": "x", "state": {"waiting": {"reason": waiting, "message": message}}}] if waiting else []

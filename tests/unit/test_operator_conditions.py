@@ -153,6 +153,32 @@ def test_a_schema_job_is_told_while_it_runs_and_when_it_fails() -> None:
     assert told(unready("NotAdopted", schema_job="j", jobs=[job]))["SchemaReady"].reason == "SchemaJobFailed"
 
 
+def test_a_schema_job_that_fails_says_why_from_its_first_failure() -> None:
+    job: dict[str, Any] = {"metadata": {"namespace": "team", "name": "j"}, "status": {"active": 1, "failed": 2}}
+    pods = [
+        samples.ended_pod("j", "2026-01-01T10:00:00Z", "leasequeue: table public.jobs cannot be adopted: the old reason\n"),
+        samples.ended_pod("j", "2026-01-01T10:01:00Z", "leasequeue: table public.jobs cannot be adopted: it is a view\n"),
+        samples.ended_pod("other", "2026-01-01T10:02:00Z", "of another Job"),
+    ]
+
+    found = told(unready("NotAdopted", schema_job="j", jobs=[job], pods=pods))["SchemaReady"]
+    assert (found.status, found.reason) == ("False", "SchemaJobFailing")
+    assert "Job j failed and is tried again" in found.message
+    assert "it is a view" in found.message
+
+    job["status"] = {"failed": 5, "conditions": [{"type": "Failed", "status": "True", "message": "BackoffLimit"}]}
+    found = told(unready("NotAdopted", schema_job="j", jobs=[job], pods=pods))["SchemaReady"]
+    assert found.reason == "SchemaJobFailed"
+    assert "it is a view" in found.message
+
+
+def test_a_schema_jobs_last_word_shows_no_password() -> None:
+    job: dict[str, Any] = {"metadata": {"namespace": "team", "name": "j"}, "status": {"failed": 1}}
+    pods = [samples.ended_pod("j", "2026-01-01T10:00:00Z", "leasequeue: no connection to postgresql://u:hunter22@db/x")]
+
+    assert "hunter22" not in told(unready("NotAdopted", schema_job="j", jobs=[job], pods=pods))["SchemaReady"].message
+
+
 def test_gaps_do_not_make_the_queue_not_ready_but_name_the_command() -> None:
     view = replace(samples.view(), gaps=("index jobs_lq_claim is missing",), command="leasequeue schema adopt --table jobs")
     found = told(observed(database=view))

@@ -147,9 +147,15 @@ def _schema_job(o: Observation) -> Condition | None:
         if job["metadata"]["name"] != o.schema_job:
             continue
         told = {c["type"]: c for c in (job.get("status") or {}).get("conditions") or () if c.get("status") == "True"}
+        why = podfaults.last_word(o.pods, o.schema_job)
         if "Failed" in told:
-            text = f"Job {o.schema_job} failed: {told['Failed'].get('message', '')}. See its log; it is tried again later."
+            text = (
+                f"Job {o.schema_job} failed: {why or told['Failed'].get('message', '')}. See its log; it is tried again later."
+            )
             return Condition("SchemaReady", "False", "SchemaJobFailed", text)
+        if why:
+            text = f"Job {o.schema_job} failed and is tried again: {why}"
+            return Condition("SchemaReady", "False", "SchemaJobFailing", text)
         stuck = podfaults.fault(podfaults.of_component(o.pods, "schema"))
         if stuck is not None:
             return Condition("SchemaReady", "False", stuck.reason, stuck.message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from leasequeue.dsn import redact
 from leasequeue_operator.plan.names import COMPONENT_LABEL
 from leasequeue_operator.plan.problem import Problem
 
@@ -21,6 +22,8 @@ _WAY_OUT = {
     "CrashLoopBackOff": "see `kubectl logs --previous`",
 }
 _MESSAGE_LIMIT = 300
+_WORD_LIMIT = 600
+_JOB_LABEL = "batch.kubernetes.io/job-name"
 
 
 def of_component(pods: Iterable[Mapping[str, Any]], component: str) -> list[Mapping[str, Any]]:
@@ -40,6 +43,19 @@ def fault(pods: Sequence[Mapping[str, Any]]) -> Problem | None:
         if unscheduled is not None:
             return unscheduled
     return None
+
+
+def last_word(pods: Iterable[Mapping[str, Any]], job: str) -> str:
+    """Why the latest pod of a Job failed: the end of its log, in one line; empty where none failed or it said nothing."""
+    ended = [
+        terminated
+        for pod in pods
+        if (pod["metadata"].get("labels") or {}).get(_JOB_LABEL) == job
+        for container in (pod.get("status") or {}).get("containerStatuses") or ()
+        if (terminated := (container.get("state") or {}).get("terminated") or {}).get("exitCode")
+    ]
+    latest = max(ended, key=lambda end: str(end.get("finishedAt") or ""), default={})
+    return " ".join(redact(str(latest.get("message") or "")).split())[-_WORD_LIMIT:]
 
 
 def _stuck_containers(pod: Mapping[str, Any]) -> list[tuple[str, str, str]]:
