@@ -134,3 +134,36 @@ def test_an_item_without_a_key_is_idempotent_by_its_id() -> None:
     names = {"id": 0, "lease_token": 1, "leased_by": 2, "attempt": 3, "trace_id": 4, "idempotency_key": 5}
     assert http_handler.headers_of(Item(names, (7, "t", "w", 2, "tr", None)))["Idempotency-Key"] == "7"
     assert http_handler.headers_of(Item(names, (7, "t", "w", 2, "tr", "key-9")))["Idempotency-Key"] == "key-9"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("a key: 100%", "a key: 100%"),
+        ("zażółć", "utf-8''za%C5%BC%C3%B3%C5%82%C4%87"),
+        ("a\r\nX-Evil: 1", "utf-8''a%0D%0AX-Evil%3A%201"),
+        (" a", "utf-8''%20a"),
+        ("utf-8''a", "utf-8''utf-8%27%27a"),
+    ],
+)
+def test_any_key_fits_its_header_field(key: str, value: str) -> None:
+    names = {name: i for i, name in enumerate(("id", "lease_token", "leased_by", "attempt", "trace_id", "idempotency_key"))}
+    fields = http_handler.headers_of(Item(names, (key, "t", "w", 2, "tr", key)))
+    assert (fields["Idempotency-Key"], fields["LeaseQueue-Item-Id"]) == (value, value)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://h:99999/", "is no URL"),
+        ("http://[::1/", "is no URL"),
+        ("http:///x", "has no host"),
+        ("ftp://u:secret@h/", "must begin with http"),
+        ("https://u:secret@h/", "user name"),
+        ("https://u:secret@h:x/", "is no URL"),
+    ],
+)
+def test_a_url_that_cannot_be_asked_is_refused_without_its_password(url: str, problem: str) -> None:
+    with pytest.raises(BadInput, match=problem) as caught:
+        http_handler.HttpRunner(url)
+    assert "secret" not in str(caught.value)

@@ -1,9 +1,9 @@
 """Items run by an HTTP service: a POST with the item as JSON body, the answer's JSON as result.
 
-`Idempotency-Key` carries the item's key (its id where it has none), the same at every attempt. What a status means follows RFC 9110 and
-the Idempotency-Key draft: 2xx resolves; 422 (this payload will never do) sets aside for REPAIR; 409 (an earlier attempt with this key is
-still at work), 429 and 503 retry, after `Retry-After` where it is given; everything else retries with back-off until max_attempts.
-Redirects are not followed.
+`Idempotency-Key` carries the item's key (its id where it has none), the same at every attempt; one that is not printable ASCII as
+`utf-8''` and its percent-encoded UTF-8. What a status means follows RFC 9110 and the Idempotency-Key draft: 2xx resolves; 422 (this
+payload will never do) sets aside for REPAIR; 409 (an earlier attempt with this key is still at work), 429 and 503 retry, after
+`Retry-After` where it is given; everything else retries with back-off until max_attempts. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import socket
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from leasequeue import jsonio
+from leasequeue.dsn import redact
 from leasequeue.errors import BadInput
 from leasequeue.item import Item
 from leasequeue.verdict import Repair, Resolve, Retry, Verdict
@@ -27,6 +28,7 @@ CONNECT_LIMIT_S = 10.0
 MOST_BODY = 16 * 2**20
 WAITS = frozenset({409, 429, 503})
 MOST_RETRY_AFTER_S = 86_400.0
+EXTENDED = "utf-8''"
 
 
 def verdict_of(status: int, reason: str, headers: http.client.HTTPMessage, body: bytes, now: datetime) -> Verdict:
@@ -73,12 +75,42 @@ def headers_of(item: Item) -> dict[str, str]:
     """Header fields of a request: the lease's facts."""
     return {
         "Content-Type": "application/json",
-        "Idempotency-Key": str(item.idempotency_key or item.id),
-        "LeaseQueue-Item-Id": str(item.id),
+        "Idempotency-Key": field_value(str(item.idempotency_key or item.id)),
+        "LeaseQueue-Item-Id": field_value(str(item.id)),
         "LeaseQueue-Attempt": str(item.attempt),
         "LeaseQueue-Token": str(item.lease_token),
         "LeaseQueue-Trace-Id": str(item.trace_id),
     }
+
+
+def field_value(text: str) -> str:
+    """`text` as a header field can carry it: printable ASCII as it is, anything else as an extended value (RFC 8187 §3.2).
+
+    No two texts have one value, so that a key stays a key.
+    """
+    plain = text.isascii() and text.isprintable() and text == text.strip() and not text.startswith(EXTENDED)
+    return text if plain else EXTENDED + quote(text, safe="")
+
+
+def checked_url(url: str) -> SplitResult:
+    """The parts of a URL to POST to.
+
+    Raises:
+        BadInput: not http(s), no host, a port that is none, or a user and password, which would not be sent. Never shows a password.
+    """
+    shown = redact(url)
+    try:
+        parts = urlsplit(url)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError as ex:
+        raise BadInput("http_url", shown, f"is no URL: {ex}") from None
+    if parts.scheme not in ("http", "https"):
+        raise BadInput("http_url", shown, "must begin with http:// or https://")
+    if not named:
+        raise BadInput("http_url", shown, "has no host")
+    if parts.username is not None:
+        raise BadInput("http_url", shown, "holds a user name, which is not sent; let a proxy beside the worker add the login")
+    return parts
 
 
 class HttpRunner:
@@ -89,11 +121,9 @@ class HttpRunner:
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if not parts.hostname:
-            raise BadInput("http_url", url, "has no host")
+        parts = checked_url(url)
         self._make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._host, self._port = parts.hostname, parts.port
+        self._host, self._port = parts.hostname or "", parts.port
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._connection: http.client.HTTPConnection | None = None
         self._running: Held | None = None

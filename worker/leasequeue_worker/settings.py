@@ -15,6 +15,7 @@ from leasequeue.dsn import DsnSource
 from leasequeue.errors import BadInput
 from leasequeue.jsonio import loads
 from leasequeue.process import options
+from leasequeue_worker.http_handler import checked_url
 from leasequeue_worker.sizing import Limits
 
 Isolation = Literal["thread", "process"]
@@ -152,8 +153,7 @@ def handler_spec(handler: str | None, command: str | None, url: str | None) -> H
         return HandlerSpec("python", handler)
     if command:
         return HandlerSpec("exec", _words("exec", command))
-    if not (url or "").startswith(("http://", "https://")):
-        raise BadInput("http_url", url, "must begin with http:// or https://")
+    checked_url(url or "")
     return HandlerSpec("http", url or "")
 
 
