@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, Literal
 
+from leasequeue.arrays import text_array
 from leasequeue.config import SETTINGS, LeaseConfig
 from leasequeue.errors import BadInput
 from leasequeue.item import Item, column_index
@@ -107,10 +108,10 @@ class _Claim:
             return Query(self.table.sql("claim_lanes"), {**self._common(), "lanes": self.lanes})
         segments = self.mark.segments() if self.mark else WHOLE
         ranges = {
-            "after_neg": segments.after_neg,
-            "after_at": segments.after_at,
-            "after_id": segments.after_id,
-            "upto_neg": segments.upto_neg,
+            "after_neg": text_array(segments.after_neg),
+            "after_at": text_array(segments.after_at),
+            "after_id": text_array(segments.after_id),
+            "upto_neg": text_array(segments.upto_neg),
         }
         return Query(self.table.sql("claim"), {**self._common(), **ranges})
 

@@ -7,13 +7,15 @@ outcome raises `LeaseNotHeld`, so that the caller's effects roll back with it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
 import psycopg
 from psycopg import errors
 
 from leasequeue import jsonio
+from leasequeue.arrays import text_array
 from leasequeue.config import LeaseConfig
 from leasequeue.errors import BadInput, LeaseNotHeld
 from leasequeue.item import Lease
@@ -24,10 +26,10 @@ from leasequeue.states import Outcome, State
 from leasequeue.table import LEASE_COLUMNS, Table, quoted
 
 MAX_ERROR_CHARS = 2_000
+NO_COLUMNS: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(NamedTuple):
     """One item to complete.
 
     Args:
@@ -38,7 +40,13 @@ class Completion:
 
     lease: Lease
     result: Any = None
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, Any] = NO_COLUMNS
+
+
+def completion_list(given: Completion | Sequence[Completion]) -> list[Completion]:
+    """One completion or several, as a list."""
+    several = [given] if isinstance(given, Completion) else list(given)
+    return cast(list[Completion], several)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +86,8 @@ def one_worker(leases: Iterable[Lease]) -> str:
 def _arrays(leases: Sequence[Lease]) -> dict[str, Any]:
     return {
         "worker_id": one_worker(leases),
-        "ids": [lease.id for lease in leases],
-        "tokens": [lease.token for lease in leases],
+        "ids": text_array([lease.id for lease in leases]),
+        "tokens": text_array([lease.token for lease in leases]),
     }
 
 
@@ -118,9 +126,9 @@ def _judge_missing(
         outcomes: what is known so far, by item id; completed in place.
         standing: outcome of a lease that is still held after all.
     """
-    missing = [lease for lease in leases if lease.id not in outcomes]
-    if not missing:
+    if len(outcomes) == len(leases):  # no item occurs twice in one write
         return
+    missing = [lease for lease in leases if lease.id not in outcomes]
     status: Result = yield Operation(lambda: one(status_query(table, missing)))
     found = dict(status.rows)
     for lease in missing:
@@ -140,11 +148,13 @@ def resolve_flow(table: Table, completions: Sequence[Completion]) -> Flow[Outcom
     outcomes = Outcomes()
     for columns, group in _by_columns(table, completions).items():
         for round_ in rounds(group, lambda completion: completion.lease):
-            outcomes.add((c.lease for c in round_), (yield from _resolve_group(table, columns, round_)))
+            outcomes.add([c.lease for c in round_], (yield from _resolve_group(table, columns, round_)))
     return outcomes
 
 
 def _by_columns(table: Table, completions: Sequence[Completion]) -> dict[tuple[str, ...], list[Completion]]:
+    if not any(completion.columns for completion in completions):
+        return {(): list(completions)} if completions else {}
     groups: dict[tuple[str, ...], list[Completion]] = {}
     for completion in completions:
         names = tuple(sorted(completion.columns))
@@ -206,7 +216,7 @@ def settle_flow(table: Table, settlements: Sequence[Settlement], *, config: Leas
             raise BadInput("after_s", settlement.delay_s, "must be between 0 and 31622400 seconds (a year)")
     outcomes = Outcomes()
     for round_ in rounds(settlements, lambda settlement: settlement.lease):
-        outcomes.add((s.lease for s in round_), (yield from _settle_round(table, round_, config or LeaseConfig())))
+        outcomes.add([s.lease for s in round_], (yield from _settle_round(table, round_, config or LeaseConfig())))
     return outcomes
 
 
@@ -270,7 +280,6 @@ def wanted(
     Raises:
         LeaseNotHeld: inside the caller's transaction, with the outcomes that are not.
     """
-    bad = outcomes.other_than(good)
-    if bad and callers_transaction(conn):
+    if callers_transaction(conn) and (bad := outcomes.other_than(good)):
         raise LeaseNotHeld(bad)
     return outcomes

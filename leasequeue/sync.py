@@ -15,6 +15,7 @@ from leasequeue.errors import LeaseNotHeld
 from leasequeue.fence import (
     Completion,
     Settlement,
+    completion_list,
     lease_outcome_flow,
     release_unheld_flow,
     renew_flow,
@@ -116,7 +117,7 @@ def resolve(conn: psycopg.Connection[Any], table: Table, completions: Completion
         LeaseNotHeld: inside the caller's transaction, when any outcome is not RESOLVED.
         BadInput: a result that JSON cannot hold, or a column that the table lacks.
     """
-    given = [completions] if isinstance(completions, Completion) else list(completions)
+    given = completion_list(completions)
     outcomes = run(conn, resolve_flow(table, given))
     return wanted(conn, outcomes, (Outcome.RESOLVED,))
 

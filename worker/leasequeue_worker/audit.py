@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring_ascii
 from typing import Any, Protocol
+from uuid import UUID
 
 from leasequeue.item import Item
 from leasequeue.jsonio import as_text
@@ -25,6 +26,11 @@ class Writer(Protocol):
 
 
 def _text(value: Any) -> str:
+    kind = type(value)
+    if kind is UUID:
+        return f'"{value}"'
+    if kind is str:
+        return encode_basestring_ascii(value)
     if value is None:
         return "null"
     return encode_basestring_ascii(value if isinstance(value, str) else as_text(value) or str(value))

@@ -18,6 +18,7 @@ from typing import Any
 import leasequeue
 from leasequeue.config import LeaseConfig
 from leasequeue.fence import Settlement
+from leasequeue.outcomes import Outcomes
 from leasequeue.process.faults import Fault, classify, describe
 from leasequeue.process.logs import get
 from leasequeue.process.pacing import Backoff
@@ -39,7 +40,7 @@ EVENTS = {
     Outcome.REPAIR: "item_repair",
     Outcome.RELEASED: "item_released",
 }
-Answer = dict[Any, Outcome]
+Answer = Outcomes
 
 
 class Completions:
@@ -70,6 +71,7 @@ class Completions:
         self._rng = random.Random()
         self._backoff = Backoff(0.05, 3.0)
         self._armed, self._kicked = threading.Event(), threading.Event()
+        self._batch_size = config.batch_size
         self._in_flight = self._halvings = 0
         self._broken = False
         self._retry: list[Held] = []
@@ -87,7 +89,7 @@ class Completions:
         self.finished.append(held)
         if not self._armed.is_set():  # asking for the first of a batch instead would miss two that come at once
             self._armed.set()
-        if len(self.finished) >= self._config.batch_size:
+        if len(self.finished) >= self._batch_size and not self._kicked.is_set():
             self._kicked.set()
 
     def kick(self) -> None:
@@ -102,6 +104,7 @@ class Completions:
         most = min(len(self.finished), FLUSH_MOST)
         self._in_flight = len(again) + most
         fresh = [pop() for _ in range(most)]
+        freed = False
         try:
             for batch in (fresh, again):  # apart: what failed before must not hold up the others for ever
                 if self._broken:
@@ -109,12 +112,14 @@ class Completions:
                 elif batch:
                     self._measure(batch)
                     self._halvings = 2 * len(batch).bit_length()
-                    self._write(plan_writes(batch, self._rng))
+                    freed |= self._write(plan_writes(batch, self._rng))
         except BaseException:
             self._retry = fresh + again  # what was written already is recognised as a repeat
             raise
         finally:
             self._in_flight = len(self._retry)
+        if fresh or again:  # told last: whoever it wakes must no longer count these items as unflushed, or it sleeps on for a poll
+            self._flushed(freed)
 
     def _loop(self) -> None:
         while True:
@@ -148,7 +153,7 @@ class Completions:
         self._metrics.busy_s += total
         self.pace.finished(total, len(took))
 
-    def _write(self, writes: Writes) -> None:
+    def _write(self, writes: Writes) -> bool:
         self._retry.extend(writes.later)
         freed = False
         if writes.committed:
@@ -158,7 +163,7 @@ class Completions:
             freed |= self._offer([held for held, _ in writes.completions], [c for _, c in writes.completions], self._resolve)
         if writes.settlements:
             freed |= self._offer([held for held, _ in writes.settlements], [s for _, s in writes.settlements], self._settle)
-        self._flushed(freed)
+        return freed
 
     def _resolve(self, conn: Connection, writes: Sequence[Any]) -> Answer:
         return leasequeue.resolve(conn, self._table.get(), writes)
@@ -216,6 +221,9 @@ class Completions:
 
     def _account(self, batch: Sequence[Held], answer: Answer) -> None:
         """Count, log and forget what the database answered."""
+        if answer.all(Outcome.RESOLVED):
+            self._done(batch)
+            return
         resolved = [held for held in batch if answer.get(held.lease.id) is Outcome.RESOLVED]
         if resolved:
             self._done(resolved)

@@ -1,6 +1,6 @@
 """What this process holds: one `Held` a lease, and the registry of all of them.
 
-Keyed by token, not by id: a lease that was lost may be claimed again by this very process while its old handler still runs.
+Keyed by token (as a number: it hashes faster), not by id: a lease that was lost may be claimed again by this very process while its old handler still runs.
 The registry locks once a batch, never once an item.
 """
 
@@ -82,7 +82,7 @@ class Registry:
     """All leases of this process."""
 
     def __init__(self) -> None:
-        self._held: dict[UUID, Held] = {}
+        self._held: dict[int, Held] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -92,13 +92,13 @@ class Registry:
         """A claim was answered."""
         with self._lock:
             for held in batch:
-                self._held[held.lease.token] = held
+                self._held[held.lease.token.int] = held
 
     def forget(self, batch: Iterable[Held]) -> None:
         """The database took their verdicts, or they are lost."""
         with self._lock:
             for held in batch:
-                self._held.pop(held.lease.token, None)
+                self._held.pop(held.lease.token.int, None)
 
     def all(self) -> list[Held]:
         """Everything held now: waiting, running, and finished but not yet acknowledged."""
@@ -108,4 +108,4 @@ class Registry:
     def tokens(self) -> list[UUID]:
         """Tokens of everything held now."""
         with self._lock:
-            return list(self._held)
+            return [held.lease.token for held in self._held.values()]

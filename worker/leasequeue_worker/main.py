@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import click
@@ -10,6 +11,9 @@ from leasequeue.errors import BadInput
 from leasequeue.process.options import apply
 from leasequeue_worker.settings import OPTIONS, build
 from leasequeue_worker.supervisor import Worker, end_process
+
+# Python's own is 700 (2,000 from 3.13): a batch of 200 items is more objects than that.
+GC_THRESHOLD = 10_000
 
 
 @click.command(context_settings={"max_content_width": 120})
@@ -24,7 +28,15 @@ def main(**given: Any) -> None:
         worker = Worker(build(given))
     except BadInput as ex:
         raise click.UsageError(str(ex)) from None
+    spare_collector()
     end_process(worker.run())
+
+
+def spare_collector() -> None:
+    """Keep Python's cycle collector from walking over what is loaded, and over each batch several times while it is on its way: 8 % of
+    the worker's time. What an item is made of has no cycles; a handler's cycles are collected as ever, only less often."""
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 10, 10)
 
 
 if __name__ == "__main__":

@@ -60,20 +60,32 @@ def plan_writes(finished: Iterable[Held], rng: random.Random) -> Writes:
         finished: items with a verdict, oldest first.
         rng: jitter of the back-off.
     """
-    writes, seen = Writes(), set()
-    for held in finished:
+    writes = Writes()
+    for held in _one_an_id(list(finished), writes.later):
+        verdict = held.verdict
         if held.committed:
             writes.committed.append(held)
+        elif isinstance(verdict, Resolve):
+            writes.completions.append((held, Completion(held.lease, verdict.result, verdict.columns)))
+        else:
+            writes.settlements.append((held, settlement(held, verdict, rng)))
+    return writes
+
+
+def _one_an_id(finished: list[Held], later: list[Held]) -> list[Held]:
+    """Those to write now; `later` gets old leases of ours on the same row: never in one statement with the new one."""
+    if len({held.lease.id for held in finished}) == len(finished):
+        return finished
+    now, seen = [], set()
+    for held in finished:
+        if held.committed:
+            now.append(held)
         elif held.lease.id in seen:
-            writes.later.append(held)  # an old lease of ours on the same row: never in one statement with the new one
+            later.append(held)
         else:
             seen.add(held.lease.id)
-            verdict = held.verdict
-            if isinstance(verdict, Resolve):
-                writes.completions.append((held, Completion(held.lease, verdict.result, verdict.columns)))
-            else:
-                writes.settlements.append((held, settlement(held, verdict, rng)))
-    return writes
+            now.append(held)
+    return now
 
 
 def settlement(held: Held, verdict: Verdict | None, rng: random.Random) -> Settlement:
