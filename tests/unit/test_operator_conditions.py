@@ -138,6 +138,17 @@ def test_a_yearly_reclaimer_has_a_year() -> None:
     assert told(o)["ReclaimerHealthy"].status == "True"
 
 
+def test_workers_that_never_become_ready_do_not_start_for_ever() -> None:
+    late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "it has timed out progressing."}
+
+    found = told(observed(deployment=samples.deployment(2, 0, conditions=[late])))
+    assert (found["WorkersAvailable"].status, found["WorkersAvailable"].reason) == ("False", "ProgressDeadlineExceeded")
+    assert "kubectl logs" in found["WorkersAvailable"].message
+    assert found["Ready"].reason == "ProgressDeadlineExceeded"
+
+    assert told(observed(deployment=samples.deployment(2, 1, conditions=[late])))["WorkersAvailable"].reason == "Starting"
+
+
 def test_a_crash_of_old_pods_does_not_count_when_no_worker_is_wanted() -> None:
     o = observed(
         pods=[samples.pod("worker", "CrashLoopBackOff")], deployment=samples.deployment(0, 0),

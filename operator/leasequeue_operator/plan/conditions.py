@@ -181,6 +181,10 @@ def _workers(o: Observation) -> Condition:
         return Condition(kind, "True", "AllReady", "All workers that are wanted are ready.")
     if o.ready > 0:
         return Condition(kind, "True", "Starting", "Some workers are ready, others start.")
+    progress = told.get("Progressing", {})
+    if progress.get("status") == "False":
+        text = "No worker has become ready for a long time: see `kubectl describe pod` and `kubectl logs` of a worker pod."
+        return Condition(kind, "False", str(progress.get("reason") or "ProgressDeadlineExceeded"), text)
     return Condition(kind, "Unknown", "Starting", "Workers start; none is ready yet.")
 
 
