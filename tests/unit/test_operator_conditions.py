@@ -139,7 +139,12 @@ def test_a_yearly_reclaimer_has_a_year() -> None:
 
 
 def test_workers_that_never_become_ready_do_not_start_for_ever() -> None:
-    late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "it has timed out progressing."}
+    late = {
+        "type": "Progressing",
+        "status": "False",
+        "reason": "ProgressDeadlineExceeded",
+        "message": "it has timed out progressing.",
+    }
 
     found = told(observed(deployment=samples.deployment(2, 0, conditions=[late])))
     assert (found["WorkersAvailable"].status, found["WorkersAvailable"].reason) == ("False", "ProgressDeadlineExceeded")
