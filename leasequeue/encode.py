@@ -205,7 +205,7 @@ def _plain_json(value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False)
     except TypeError:
-        return jsonio.dumps_result(value)  # Decimals and times: exact, but slower
+        return jsonio.dumps_exact(value)  # Decimals and times: exact, but slower
 
 
 def _other(value: Any) -> str:

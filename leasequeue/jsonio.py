@@ -20,6 +20,8 @@ SAFE_INTEGER = 2**53 - 1
 # Digits that PostgreSQL's numeric, and so jsonb, can hold before and after the point. Written out in full, a Decimal of a few
 # characters such as 1e999999999 would take a gigabyte.
 DIGITS_BEFORE, DIGITS_AFTER = 131_072, 16_383
+# A result that cannot be sent within a call's time limit would be sent for ever, and hold up every other.
+MOST_RESULT = 16 * 2**20
 
 
 class _Exact(float):
@@ -46,7 +48,21 @@ def has_digits(value: Decimal) -> bool:
 
 
 def dumps_result(value: Any) -> str:
-    """JSON text of a handler's result, for a jsonb column.
+    """JSON text of a handler's result, for a jsonb column: as `dumps_exact`, and at most `MOST_RESULT` bytes.
+
+    Raises:
+        BadInput: as `dumps_exact`, or larger.
+    """
+    text = dumps_exact(value)
+    if len(text) > MOST_RESULT:
+        raise BadInput(
+            "result", type(value).__name__, f"has {len(text)} bytes as JSON; at most {MOST_RESULT}: store it elsewhere"
+        )
+    return text
+
+
+def dumps_exact(value: Any) -> str:
+    """JSON text for a jsonb column, in ASCII, with every digit.
 
     Args:
         value: None, bool, int, float, str, Decimal, UUID, date, datetime, or lists and dicts of these.

@@ -63,3 +63,9 @@ def test_numbers_that_numeric_holds_keep_every_digit(text: str) -> None:
     for written in (jsonio.dumps_result(value), jsonio.printable(value), encoder_of("numeric")(value)):
         assert "e" not in written.lower()
         assert Decimal(written) == value
+
+
+def test_a_result_too_large_to_send_is_refused() -> None:
+    assert len(jsonio.dumps_result("x" * (jsonio.MOST_RESULT - 2))) == jsonio.MOST_RESULT
+    with pytest.raises(BadInput, match="at most 16777216"):
+        jsonio.dumps_result({"a": "x" * jsonio.MOST_RESULT})
