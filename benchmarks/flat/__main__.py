@@ -1,0 +1,5 @@
+"""`python -m benchmarks.flat`."""
+
+from benchmarks.flat.cli import main
+
+main()
