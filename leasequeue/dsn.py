@@ -88,6 +88,8 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as ex:
         raise BadInput("dsn_file", str(path), f"cannot be read: {ex.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput("dsn_file", str(path), "is not UTF-8 text") from None
 
 
 def strip_newline(text: str) -> str:

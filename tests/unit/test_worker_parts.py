@@ -9,6 +9,7 @@ import time
 import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -20,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from psycopg import errors
 
 from leasequeue import BadInput, Item, Outcome, Resolve, TableMissing
-from leasequeue.dsn import redact
+from leasequeue.dsn import DsnSource, redact
 from leasequeue.process.faults import Fault, classify, describe
 from leasequeue.process.pacing import Backoff, poll_s, wakeup_s
 from leasequeue_worker.audit import AuditLog
@@ -301,6 +302,12 @@ def test_hiding_passwords_takes_no_longer_for_a_text_full_of_urls() -> None:
 )  # fmt: skip
 def test_no_form_of_a_password_is_shown(text: str) -> None:
     assert "secret" not in redact(text)
+
+
+def test_a_dsn_file_that_is_no_text_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "uri").write_bytes(b"postgresql://u:\xff\xfe@h/x")
+    with pytest.raises(BadInput, match="is not UTF-8"):
+        DsnSource(path=tmp_path).read()
 
 
 def test_descriptions_show_neither_values_nor_passwords() -> None:
