@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from leasequeue_operator.kinds import LEASE_QUEUE, POD, WATCHED_CHILDREN
-from leasequeue_operator.plan.names import UID_LABEL
+from leasequeue_operator.plan.names import DELETION_COST, UID_LABEL
 
 Key = tuple[str, str]
 
@@ -129,9 +129,13 @@ def _slim(pod: Mapping[str, Any]) -> dict[str, Any]:
     """A pod without what is never looked at: of thousands of pods the specs would be most of the memory."""
     meta = pod["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "labels", "creationTimestamp", "deletionTimestamp")
+    cost = (meta.get("annotations") or {}).get(DELETION_COST)
     status = pod.get("status") or {}
     parts = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
     return {
-        "metadata": {k: meta[k] for k in kept if k in meta},
+        "metadata": {
+            **{k: meta[k] for k in kept if k in meta},
+            **({"annotations": {DELETION_COST: cost}} if cost is not None else {}),
+        },
         "status": {k: status[k] for k in parts if k in status},
     }

@@ -10,6 +10,7 @@ from leasequeue_operator.plan.conditions import Condition
 from leasequeue_operator.plan.observation import Observation
 from leasequeue_operator.plan.spec import Spec
 from leasequeue_operator.scaling.decide import ScalingState
+from leasequeue_operator.scaling.shrink import Shrink
 
 
 @dataclass(slots=True)
@@ -21,6 +22,8 @@ class Memory:
         written: the status written last.
         written_at: monotonic time of that write, seconds.
         scaling: memory of the scaling; None until the first decision.
+        shrink: memory of a decrease under way.
+        busy_kills: leases that ended because their worker was removed at its drain limit, since ever.
         accepted: the last spec that was valid, which goes on while a newer one is refused.
         observation: what the newest reconciliation saw, for the metrics.
         conditions: and what it made of it.
@@ -30,6 +33,8 @@ class Memory:
     written: Mapping[str, Any] = field(default_factory=dict)
     written_at: float = float("-inf")
     scaling: ScalingState | None = None
+    shrink: Shrink = field(default_factory=Shrink)
+    busy_kills: int = 0
     accepted: Spec | None = None
     observation: Observation | None = None
     conditions: Sequence[Condition] = ()

@@ -99,6 +99,7 @@ class Collector:
         yield from self._operator()
         queues = [(list(key), memory) for key, memory in sorted(self._memories.items())]
         yield from _conditions(queues)
+        yield _busy_kills(queues)
         seen = [(labels, m.observation) for labels, m in queues if m.observation is not None]
         yield from _wishes(seen)
         yield from _facts([(labels, o, o.database.stats) for labels, o in seen if o.database and o.database.stats])
@@ -156,6 +157,15 @@ def _conditions(queues: Iterable[tuple[list[str], Memory]]) -> Iterator[Metric]:
     yield family
 
 
+def _busy_kills(queues: Iterable[tuple[list[str], Memory]]) -> Metric:
+    family = CounterMetricFamily(
+        "leasequeue_busy_kills", "Leases that ended because their worker was removed at its drain limit.", labels=QUEUE_LABELS
+    )
+    for labels, memory in queues:
+        family.add_metric(labels, memory.busy_kills)
+    return family
+
+
 Seen = list[tuple[list[str], Observation]]
 Known = list[tuple[list[str], Observation, Stats]]
 
@@ -188,6 +198,7 @@ def _wishes(seen: Seen) -> Iterator[Metric]:
         ("poll_period_seconds", "Seconds between two samples.", lambda o: o.queue.spec.scaling.poll_period_seconds),
         ("workers_desired", "Worker pods wanted.", lambda o: o.desired),
         ("workers_ready", "Worker pods that are ready.", lambda o: o.ready),
+        ("workers_draining", "Worker pods that finish what they hold before the fleet shrinks.", lambda o: o.draining),
         ("database_up", "1 when the newest look at the database gave a sample.", _up),
         ("sample_timestamp_seconds", "When the sample was taken.", lambda o: o.database.stats_at if o.database else None),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from leasequeue_operator import children as offspring
-from leasequeue_operator import events
+from leasequeue_operator import events, shrinking
 from leasequeue_operator.apply import Applier
 from leasequeue_operator.cache import Cache, Key
 from leasequeue_operator.children import Children
@@ -91,14 +91,15 @@ class Reconciler:
             await self._gone(key, memory)
         if body is None or body["metadata"].get("deletionTimestamp"):
             return None
-        memory = self.memories.setdefault(key, Memory(body["metadata"]["uid"], written=body.get("status") or {}))
+        memory = self.memories.setdefault(key, _fresh(body))
         try:
             queue = read_queue(body)
         except SpecError as ex:
             await self._tell_invalid(body, memory, Problem(ex.reason, ex.message))
             return UNREADABLE_AGAIN_S
         await self._reconcile(queue, memory)
-        return float(queue.spec.scaling.poll_period_seconds)
+        poll_s = float(queue.spec.scaling.poll_period_seconds)
+        return min(poll_s, shrinking.LOOK_EVERY_S) if memory.shrink.under_way else poll_s
 
     async def _gone(self, key: Key, memory: Memory) -> None:
         del self.memories[key]
@@ -128,7 +129,7 @@ class Reconciler:
         if conflict is None and decision is not None:
             observation = await self._scale(observation, decision, seen, memory, faults)
         if decision is not None and seen.deployment is not None:
-            self._tally.decided(queue.key, before, decision.desired, decision.limiter)
+            self._tally.decided(queue.key, before, observation.after, decision.limiter)
         await self._tell(observation, memory, before, faults)
         if faults:
             raise faults[0]
@@ -178,7 +179,7 @@ class Reconciler:
         if memory.scaling is None:
             told = (queue.status.get("scaling") or {}).get("state") or {}
             memory.scaling = saved.read(told, seen.replicas, now, scaling_spec(queue.spec))
-        return decide(memory.scaling, sample_of(view, seen.pods), scaling_spec(queue.spec), now)
+        return decide(memory.scaling, sample_of(view, seen.pods, seen.replicas), scaling_spec(queue.spec), now)
 
     async def _act(self, o: Observation, connection: Connection, seen: Children, faults: list[KubeError]) -> Observation:
         """Make children and the schema. Children wait until the table has once been seen to be a queue."""
@@ -219,7 +220,7 @@ class Reconciler:
     async def _scale(
         self, o: Observation, decision: Decision, seen: Children, memory: Memory, faults: list[KubeError]
     ) -> Observation:
-        """Write the number of pods where it differs, unless another autoscaler acts on the Deployment."""
+        """Write the number of pods where it differs, a lower one once nobody works in the pods that go, unless another autoscaler acts on the Deployment."""
         if seen.deployment is None or seen.deployment["metadata"].get("deletionTimestamp"):
             memory.scaling = decision.state
             return o
@@ -229,9 +230,14 @@ class Reconciler:
             kept = replace(decision, desired=seen.replicas, state=memory.scaling)
             return replace(o, autoscaler=autoscaler, decision=kept)
         try:
-            if seen.replicas != decision.desired:
-                await self._applier.scale(seen.deployment, decision.desired)
-            memory.scaling = decision.state
+            going = await shrinking.approach(
+                self._kube, self._hub, o.queue, seen, o.database, memory.shrink, decision.desired, self._wall()
+            )
+            if seen.replicas != going.replicas:
+                await self._applier.scale(seen.deployment, going.replicas)
+            memory.scaling, memory.shrink = decision.state, going.state
+            memory.busy_kills += going.cut_off
+            return replace(o, applied=going.replicas, draining=going.draining, busy_kills=memory.busy_kills)
         except KubeError as ex:
             # The decision is made again from the same memory: a fault never makes a step count twice.
             faults.append(ex)
@@ -242,8 +248,8 @@ class Reconciler:
         found = conditions.conditions(o, previous)
         memory.observation, memory.conditions = o, found
         told = transitions.transitions(previous, found)
-        if o.decision is not None and o.deployment is not None and o.decision.desired != before:
-            told.append(transitions.scaled(before, o.decision.desired, o.decision.limiter))
+        if o.decision is not None and o.deployment is not None and o.after != before:
+            told.append(transitions.scaled(before, o.after, o.decision.limiter))
         body = status.build(o, found, memory.written)
         await self._write(o.queue.namespace, o.queue.name, memory, body, told, faults)
 
@@ -287,6 +293,13 @@ class Reconciler:
             return
         memory.written, memory.written_at = body, self._clock()
         await events.post(self._kube, namespace, name, memory.uid, told, self._wall())
+
+
+def _fresh(body: Mapping[str, Any]) -> Memory:
+    """Memory of a queue that was not known yet: what its status carries over from an earlier process."""
+    status = body.get("status") or {}
+    kills = int((status.get("scaling") or {}).get("busyKills") or 0)
+    return Memory(body["metadata"]["uid"], written=status, busy_kills=kills)
 
 
 def _refusal(queue: Queue) -> Problem | None:

@@ -28,7 +28,7 @@ RIGHTS = (
     Right("apps", "deployments/scale", ("patch",), "set the number of workers"),
     Right("batch", "cronjobs", ("get", "list", "watch", "create", "patch"), "make and watch the reclaimer"),
     Right("batch", "jobs", ("get", "list", "watch", "create"), "make the schema Job, see runs of the reclaimer"),
-    Right("", "pods", ("list", "watch"), "say why workers do not start"),
+    Right("", "pods", ("list", "watch", "patch"), "say why workers do not start, mark those that may go (deletion cost)"),
     Right("", "serviceaccounts", ("get", "create", "patch"), "make the pods' ServiceAccount, which has no rights"),
     Right("", "secrets", ("get",), "read the database connection"),
     Right("", "events", ("create",), "tell about transitions", optional=True),

@@ -24,10 +24,10 @@
 - apiGroups: ["batch"]
   resources: ["jobs"]
   verbs: ["get", "list", "watch", "create"]
-# To say why workers do not start.
+# To say why workers do not start, mark those that may go (deletion cost).
 - apiGroups: [""]
   resources: ["pods"]
-  verbs: ["list", "watch"]
+  verbs: ["list", "watch", "patch"]
 # To make the pods' ServiceAccount, which has no rights.
 - apiGroups: [""]
   resources: ["serviceaccounts"]

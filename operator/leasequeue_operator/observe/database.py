@@ -6,8 +6,9 @@ Queues whose Secrets lead to the same database with the same parameters form a g
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
+from leasequeue.workers import WorkerRow
 from leasequeue_operator.observe.group import Group, Wanted
 from leasequeue_operator.observe.secret import Connection
 from leasequeue_operator.observe.view import DatabaseView
@@ -63,6 +64,24 @@ class Hub:
         group = self._groups.get(self._group_of.get(uid, ""))
         if group is not None:
             await group.take_over(uid, from_uid)
+
+    async def workers(self, uid: str) -> list[WorkerRow] | None:
+        """The processes of a queue, each with its leases; None when the database does not answer."""
+        return await self.cordon(uid, {}, ())
+
+    async def cordon(self, uid: str, cordon: Mapping[str, str], uncordon: Sequence[str]) -> list[WorkerRow] | None:
+        """Lift cordons, set cordons, and read the processes after that.
+
+        Args:
+            uid: the queue's.
+            cordon: pod uid → pod name of those that may not claim for the next minute.
+            uncordon: pod uids of those that may again.
+
+        Returns:
+            The processes; None when the database does not answer, and then nothing is certain.
+        """
+        group = self._groups.get(self._group_of.get(uid, ""))
+        return None if group is None else await group.cordon(uid, cordon, uncordon)
 
     async def close(self) -> None:
         """Close all connections."""

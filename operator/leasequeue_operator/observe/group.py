@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,8 @@ from leasequeue.schema.report import Report
 from leasequeue.schema.spec import SCHEMA_VERSION
 from leasequeue.schema.verify import averify
 from leasequeue.table import Table
-from leasequeue_operator.observe import failures
+from leasequeue.workers import WorkerRow
+from leasequeue_operator.observe import cordons, failures
 from leasequeue_operator.observe.view import DatabaseView
 from leasequeue_operator.plan.problem import Problem
 
@@ -126,6 +127,23 @@ class Group:
             await self._release(member.table, from_uid)
             member.resolved_at = float("-inf")
             member.asked_at = float("-inf")
+
+    async def cordon(self, uid: str, cordon: Mapping[str, str], uncordon: Sequence[str]) -> list[WorkerRow] | None:
+        """See `Hub.cordon`."""
+        async with self._lock:
+            member = self._members.get(uid)
+            if member is None or member.table is None:
+                return None
+            conn = await self._connection()
+            if conn is None:
+                return None
+            try:
+                async with asyncio.timeout(QUERY_DEADLINE_S):
+                    return await cordons.change(conn, member.table, cordon, uncordon)
+            except ANSWERED as ex:
+                log.warning("cordon_failed", table=member.table.label, reason=type(ex).__name__)
+                await self._maybe_drop(ex)
+                return None
 
     async def _release(self, table: Table, uid: str) -> None:
         if self._conn is None:

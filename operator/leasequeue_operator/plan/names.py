@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 
 MANAGER = "leasequeue-operator"
+# Annotation of a pod; the ReplicaSet controller removes the lowest first.
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 UID_LABEL = "leasequeue.dev/queue-uid"
 QUEUE_LABEL = "leasequeue.dev/queue"
 COMPONENT_LABEL = "leasequeue.dev/component"

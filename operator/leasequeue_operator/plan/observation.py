@@ -32,6 +32,10 @@ class Observation:
         child_problems: what keeps a child from being as planned, by component.
         schema_job: name of the schema Job that should be there, None when none is needed.
         decision: the number of workers.
+        applied: pods that the Deployment asks for after this round: more than decided while workers drain; None when nothing
+            was to be scaled.
+        draining: workers that are cordoned and finish what they hold.
+        busy_kills: leases that ended because their worker was removed at its drain limit.
         autoscaler: name of another autoscaler that acts on the Deployment.
     """
 
@@ -48,6 +52,9 @@ class Observation:
     child_problems: Mapping[str, Problem] = field(default_factory=dict)
     schema_job: str | None = None
     decision: Decision | None = None
+    applied: int | None = None
+    draining: int = 0
+    busy_kills: int = 0
     autoscaler: str | None = None
 
     @property
@@ -56,6 +63,11 @@ class Observation:
         if self.decision is not None:
             return self.decision.desired
         return int((self.deployment or {}).get("spec", {}).get("replicas", 0))
+
+    @property
+    def after(self) -> int:
+        """Worker pods that the Deployment asks for after this round."""
+        return self.desired if self.applied is None else self.applied
 
     @property
     def ready(self) -> int:

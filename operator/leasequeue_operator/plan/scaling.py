@@ -32,12 +32,13 @@ def scaling_spec(spec: Spec) -> ScalingSpec:
     )
 
 
-def sample_of(view: DatabaseView | None, pods: Sequence[Mapping[str, Any]] = ()) -> Sample | None:
+def sample_of(view: DatabaseView | None, pods: Sequence[Mapping[str, Any]] = (), running: int = 0) -> Sample | None:
     """The sample, None when the newest look gave none: an older one must not pass for the present.
 
     Args:
         view: what the database showed.
         pods: the queue's pods, which tell how long a start takes.
+        running: worker pods that the Deployment asks for.
     """
     if view is None or not view.ok or view.stats is None or view.stats_at is None:
         return None
@@ -56,6 +57,7 @@ def sample_of(view: DatabaseView | None, pods: Sequence[Mapping[str, Any]] = ())
         finished=stats.finished_total,
         busy_ms=stats.busy_ms_total,
         oldest_age_s=None if oldest is None else max(0.0, (stats.now - oldest).total_seconds()),
+        running=running,
         start_s=start_s(pods),
     )
 

@@ -66,7 +66,10 @@ def _scaling(o: Observation, previous: Mapping[str, Any]) -> dict[str, Any]:
     before = previous.get("scaling") or {}
     scaling: dict[str, Any] = {}
     if o.decision is not None:
-        scaling = {"limiter": o.decision.limiter, "state": saved.write(o.decision.state)}
+        state = saved.write(o.decision.state)
+        if o.applied is not None and o.applied > o.desired:
+            state["applied"] = o.applied
+        scaling = {"limiter": o.decision.limiter, "state": state, "draining": o.draining, "busyKills": o.busy_kills}
         if o.decision.raw is not None:
             scaling["raw"] = o.decision.raw
     changed = previous.get("desiredReplicas") not in (None, o.desired)

@@ -45,7 +45,10 @@ def decide(state: ScalingState, sample: Sample | None, spec: ScalingSpec, now: f
     state, raw, why = _learn(_seeing(state, spec, now), sample, spec, limits, now)
     target, limiter = _bounded(raw, limits)
     wanted = steps.Wanted(target, raw, _named(limiter, sample, spec) or why)
-    decision = steps.up(state, wanted, now) if target > state.desired else steps.down(state, limits, spec, wanted, now)
+    if target > state.desired:
+        decision = steps.up(state, wanted, sample.running, now)
+    else:
+        decision = steps.down(state, limits, spec, wanted, now)
     resting = decision.desired <= limits.low and raw <= limits.low
     if resting == decision.state.resting:
         return decision

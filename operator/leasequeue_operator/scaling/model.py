@@ -24,6 +24,7 @@ class Sample:
         finished: items finished since ever, over all processes.
         busy_ms: time spent in handlers since ever, over all processes.
         oldest_age_s: age of the oldest due item; None when nothing waits.
+        running: pods that the Deployment asks for; those above what was decided last are cordoned, and at once there again.
         start_s: how long pods take from their creation until they are ready; None when no pod tells.
     """
 
@@ -35,6 +36,7 @@ class Sample:
     finished: int = 0
     busy_ms: int = 0
     oldest_age_s: float | None = None
+    running: int = 0
     start_s: float | None = None
 
     @property

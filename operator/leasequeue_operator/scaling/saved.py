@@ -32,6 +32,11 @@ def write(state: ScalingState) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None and value != []}
 
 
+def applied(status: Mapping[str, Any]) -> int:
+    """Pods that the Deployment was left with when the memory was written: more than desired while a decrease is under way."""
+    return int(status.get("applied") or status["desired"])
+
+
 def read(status: Mapping[str, Any], current: int, now: float, spec: ScalingSpec) -> ScalingState:
     """Go on after a restart.
 
@@ -47,12 +52,13 @@ def read(status: Mapping[str, Any], current: int, now: float, spec: ScalingSpec)
     anew = windows.opened(current, now, spec.stabilization_s)
     try:
         state = _parsed(status)
+        expected = range(state.desired, applied(status) + 1)
     except (KeyError, TypeError, ValueError):
         return ScalingState(current, window=anew)
     newest = state.rates.marks[-1].at if state.rates.marks else 0.0
     longest = max(MARK_EVERY_S, spec.poll_s) + MISSED_S + 2 * spec.poll_s
     missed = not state.resting and state.blind_since is None and not 0 <= now - newest <= longest
-    if missed or state.desired != current:
+    if missed or current not in expected:
         return ScalingState(current, state.rates, anew, blind_since=state.blind_since)
     return state
 
@@ -60,7 +66,9 @@ def read(status: Mapping[str, Any], current: int, now: float, spec: ScalingSpec)
 def _parsed(status: Mapping[str, Any]) -> ScalingState:
     service_s, start_s, step_at, blind = (status.get(k) for k in ("serviceSeconds", "startSeconds", "stepAt", "blindSince"))
     rates = Rates(
-        tuple(Mark(float(at), int(arrived), int(finished), int(busy)) for at, arrived, finished, busy in status["marks"]),
+        tuple(
+            Mark(float(at), int(arrived), int(finished), int(busy)) for at, arrived, finished, busy in status.get("marks", ())
+        ),
         float(status.get("settled", 0)),
         None if service_s is None else float(service_s),
         None if start_s is None else float(start_s),

@@ -22,8 +22,11 @@ class Wanted:
     why: str
 
 
-def up(state: ScalingState, wanted: Wanted, now: float) -> Decision:
-    """More pods: at once, doubled or ten more in 15 s at most, since each takes connections and starts cold."""
+def up(state: ScalingState, wanted: Wanted, running: int, now: float) -> Decision:
+    """More pods: at once, doubled or ten more in 15 s at most, since each takes connections and starts cold.
+
+    Pods that run already, cordoned by a decrease that is not done, are no such step: `running` may be reached directly.
+    """
     target, why = wanted.target, wanted.why
     if state.desired == 0:
         # From nothing there is nothing to double; the first step begins with what is asked for now.
@@ -31,7 +34,7 @@ def up(state: ScalingState, wanted: Wanted, now: float) -> Decision:
     step_at, base = state.step_at, state.step_base
     if step_at is None or now - step_at >= STEP_S:
         step_at, base = now, state.desired
-    allowed = max(base + STEP_UP_PODS, base * STEP_UP_FACTOR, state.desired)
+    allowed = max(base + STEP_UP_PODS, base * STEP_UP_FACTOR, state.desired, running)
     if target > allowed:
         target, why = allowed, "step_up"
     if target == state.desired:
