@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import psycopg
+
 from leasequeue.errors import TableMissing
 from leasequeue.schema.report import Finding, Report, adopt_command
-from leasequeue_operator.observe.failures import not_adopted, querying
+from leasequeue_operator.observe.failures import connecting, not_adopted, querying
 
 
 def report(*, confirm: bool, texts: tuple[str, ...] = ("column state text is missing",)) -> Report:
@@ -52,3 +54,10 @@ def test_a_schema_that_may_not_be_used_asks_for_the_right_and_for_nothing_else()
 
     assert problem.reason == "PermissionDenied"
     assert "Create" not in problem.message
+
+
+def test_a_port_out_of_range_in_a_uri_is_the_secrets_fault() -> None:
+    problem = connecting(psycopg.OperationalError('connection is bad: invalid port number: "59999999"'))
+
+    assert problem.reason == "SecretInvalid"
+    assert "correct the port in the Secret" in problem.message

@@ -134,3 +134,10 @@ def test_one_database_by_two_spellings_is_one_group() -> None:
 
 def test_a_connection_does_not_show_its_password() -> None:
     assert PASSWORD not in repr(read(PARTS))
+
+
+def test_a_password_under_another_key_is_not_told() -> None:
+    found = read({**PARTS, "port": "Hunter22"})
+    assert isinstance(found, Problem)
+    assert "key port must be a number" in found.message
+    assert "Hunter22" not in found.message

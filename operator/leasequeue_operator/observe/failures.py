@@ -24,6 +24,7 @@ _CONNECT = (
     (r'database ".*" does not exist', "DatabaseMissing", "the database does not exist: create it or correct the Secret"),
     (r"too many (clients|connections)|remaining connection slots", "TooManyConnections",
      "the server has no free connection: raise max_connections or lower the number of workers"),
+    (r"invalid port number", "SecretInvalid", "a port is a number from 1 to 65535: correct the port in the Secret"),
     (r"certificate|SSL|TLS", "TlsFailed", "the encrypted connection failed: see sslmode and the server's certificate"),
     (r"translate host name|resolve host|Name or service not known|No address associated", "HostUnreachable",
      "the host name is not known: correct the host in the Secret"),

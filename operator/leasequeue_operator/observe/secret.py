@@ -111,8 +111,8 @@ def _parts(data: Mapping[str, str], where: str) -> str:
     try:
         return dsn.from_parts(found)
     except BadInput as ex:
-        shown = "" if ex.field == "password" else f"={ex.value!r}"
-        raise _Bad("SecretInvalid", f"{where}: key {ex.field}{shown} {ex.problem}.") from None
+        # Never the value: a Secret filled in the wrong order holds its password under another key.
+        raise _Bad("SecretInvalid", f"{where}: key {ex.field} {ex.problem}.") from None
 
 
 def _refined(text: str, namespace: str, where: str) -> str:
