@@ -83,17 +83,21 @@ def one_worker(leases: Iterable[Lease]) -> str:
     return workers.pop()
 
 
-def _arrays(leases: Sequence[Lease]) -> dict[str, Any]:
+def _arrays(table: Table, leases: Sequence[Lease]) -> dict[str, Any]:
+    ids = [lease.id for lease in leases]
+    if table.id_type != "text" and isinstance(ids[0], str):
+        # PostgreSQL would take it, but outcomes are told by id, and the text is not equal to it.
+        raise BadInput("id", ids[0], f"is text; give the {table.id_type} that the claim gave")
     return {
         "worker_id": one_worker(leases),
-        "ids": text_array([lease.id for lease in leases]),
+        "ids": text_array(ids),
         "tokens": text_array([lease.token for lease in leases]),
     }
 
 
 def status_query(table: Table, leases: Sequence[Lease]) -> Query:
     """Query that says which of the leases still stand, and which were completed by their holder."""
-    return Query(table.sql("lease_status"), _arrays(leases))
+    return Query(table.sql("lease_status"), _arrays(table, leases))
 
 
 # --- renew ---------------------------------------------------------------------------------------------------------------
@@ -108,7 +112,7 @@ def renew_flow(table: Table, leases: Sequence[Lease], *, config: LeaseConfig) ->
 
 
 def _renew_round(table: Table, leases: list[Lease], config: LeaseConfig) -> Flow[dict[Any, Outcome]]:
-    query = Query(table.sql("renew"), {**_arrays(leases), "lease_ms": config.lock_timeout_ms})
+    query = Query(table.sql("renew"), {**_arrays(table, leases), "lease_ms": config.lock_timeout_ms})
     renewed: Result = yield Operation(lambda: one(query), durable=False)
     outcomes = dict.fromkeys(renewed.column("id"), Outcome.RENEWED)
     yield from _judge_missing(table, leases, outcomes, standing=Outcome.BUSY)
@@ -187,7 +191,7 @@ def _resolve_group(table: Table, columns: tuple[str, ...], group: list[Completio
 
 
 def _resolve_query(table: Table, columns: tuple[str, ...], group: list[Completion], leases: list[Lease]) -> Query:
-    params = _arrays(leases)
+    params = _arrays(table, leases)
     if not columns and all(c.result is None for c in group):
         return Query(table.sql("resolve"), params)
     params["results"] = [None if c.result is None else jsonio.dumps_result(c.result) for c in group]
@@ -212,6 +216,8 @@ WROTE = {
 def settle_flow(table: Table, settlements: Sequence[Settlement], *, config: LeaseConfig | None = None) -> Flow[Outcomes]:
     """Flow behind `retry`, `fail`, `repair` and `release`, for any mixture of them in one statement."""
     for settlement in settlements:
+        if settlement.verb not in WROTE:
+            raise BadInput("verb", settlement.verb, f"must be one of {', '.join(WROTE)}")
         if not 0 <= settlement.delay_s <= 366 * 86_400:
             raise BadInput("after_s", settlement.delay_s, "must be between 0 and 31622400 seconds (a year)")
     outcomes = Outcomes()
@@ -230,7 +236,7 @@ def _settle_round(table: Table, settlements: list[Settlement], config: LeaseConf
 
 def _settle_query(table: Table, settlements: Sequence[Settlement], config: LeaseConfig) -> Query:
     params = {
-        **_arrays([s.lease for s in settlements]),
+        **_arrays(table, [s.lease for s in settlements]),
         "verbs": [s.verb for s in settlements],
         "delays": [float(s.delay_s) for s in settlements],
         "errors": [None if s.error is None else clean_error(s.error) for s in settlements],

@@ -334,3 +334,22 @@ def test_after_a_lost_claim_reply_only_what_is_not_held_is_released(admin: Conn,
     for item in (*held, *others):
         assert (stored[item.id]["state"], stored[item.id]["lease_token"]) == ("ASSIGNED", item.lease.token)
     assert one.call("release_unheld", worker_id=two.worker_id, held_tokens=[]) == 2
+
+
+@every_write
+def test_an_id_of_another_type_is_refused_before_anything_is_written(
+    admin: Conn, table: Table, client: Client, write: Write
+) -> None:
+    add(admin, table)
+    (item,) = client.claim()
+    with pytest.raises(BadInput, match="is text"):
+        write(client, item.lease._replace(id=str(item.id)))
+    assert row(admin, table, item.id)["lease_token"] == item.lease_token
+
+
+def test_an_unknown_verb_ends_no_lease(admin: Conn, table: Table, client: Client) -> None:
+    add(admin, table)
+    (item,) = client.claim()
+    with pytest.raises(BadInput, match="must be one of RETRY"):
+        client.call("settle", [Settlement(item.lease, "DONE")])
+    assert row(admin, table, item.id)["state"] == "ASSIGNED"
