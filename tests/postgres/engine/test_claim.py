@@ -206,7 +206,10 @@ def test_plan_survives_a_new_column(admin: Conn, table: Table, client: Client) -
     add(admin, table, 3)
     assert len(client.claim()) == 1
     admin.execute(f"ALTER TABLE {name_of(table)} ADD COLUMN note text DEFAULT 'new'")
-    (item,) = client.claim()
+    try:
+        (item,) = client.claim()
+    except errors.FeatureNotSupported as ex:
+        pytest.fail(f"the old plan was kept: {ex}")
     assert item["note"] == "new"
     admin.execute(f"ALTER TABLE {name_of(table)} DROP COLUMN note")
     (item,) = client.claim()

@@ -191,13 +191,15 @@ def test_cost_stays_flat_under_a_pinned_snapshot(admin: Conn, table: Table, clie
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute(f"SELECT count(*) FROM {name_of(table)}")
         for _ in range(25):
-            start = pages_read(admin, client)
             leases = [item.lease for item in client.claim(100, mark=mark)]
-            middle = pages_read(admin, client)
+            start = pages_read(admin, client)
             client.renew(*leases)
             client.resolve(*leases)
-            claims.append(middle - start)
-            batches.append(pages_read(admin, client) - middle)
+            middle = pages_read(admin, client)
+            (item,) = client.claim(1, mark=mark)
+            claims.append(pages_read(admin, client) - middle)
+            batches.append(middle - start)
+            client.resolve(item.lease)
     for pages in (claims, batches):
         assert sum(pages[-5:]) <= sum(pages[1:6]) * 1.5, f"pages grew: claims {claims}, renewals and completions {batches}"
 
@@ -218,7 +220,7 @@ def test_promotion_looks_only_at_what_is_due(admin: Conn, table: Table, explaini
     assert explaining.run(promote_flow(table, limit=100)) == len(due)
     (plan,) = explaining.about(table)
     (scan,) = [node for node in plan.on(table) if node.get("Index Name") == f"{table.name}_lq_scheduled"]
-    assert "run_at" in scan["Index Cond"]
+    assert "run_at" in scan.get("Index Cond", "")
     assert scan.get("Rows Removed by Filter", 0) == 0
 
 
