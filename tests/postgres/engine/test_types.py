@@ -81,7 +81,10 @@ NAMES = [
 def test_odd_table_names(admin: Conn, make_queue: MakeQueue, open_client: OpenClient, settled_server: None, name: str) -> None:
     table = make_queue(name)
     add(admin, table, 4)
-    whole_life(admin, open_client(table))
+    try:
+        whole_life(admin, open_client(table))
+    except psycopg.Error as ex:
+        pytest.fail(f"the name was mangled: {ex}")
 
 
 @pytest.mark.parametrize("name", NAMES)
