@@ -12,7 +12,7 @@ import pytest
 from leasequeue import Fail, Item, Lease, Release, Repair, Resolve, Retry, Verdict
 from leasequeue_worker.child import decode, encode
 from leasequeue_worker.held import Held
-from leasequeue_worker.verdicts import MAX_DELAY_S, of_error, of_value, plan_writes, settlement
+from leasequeue_worker.verdicts import MAX_DELAY_S, of_error, of_value, plan_writes, said_after_commit, settlement
 
 RNG = random.Random(1)
 
@@ -128,3 +128,17 @@ def test_a_verdict_that_cannot_be_written_sets_its_own_item_aside(verdict: Verdi
     assert write.verb == "REPAIR"
     assert "refused" in (write.error or "")
     assert [held for held, _ in writes.completions] == [good]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "says"),
+    [
+        (None, ""),
+        (Resolve(), ""),
+        (Resolve({"a": 1}), "result"),
+        (Resolve(columns={"note": "x"}), "result"),
+        (Retry(), "Retry"),
+    ],
+)
+def test_what_comes_after_the_commit_is_told(verdict: Verdict | None, says: str) -> None:
+    assert said_after_commit(verdict) == says

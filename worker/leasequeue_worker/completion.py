@@ -29,7 +29,7 @@ from leasequeue_worker.link import Connection, Link
 from leasequeue_worker.metrics import WorkerMetrics
 from leasequeue_worker.queuetable import QueueTable
 from leasequeue_worker.sizing import Pace
-from leasequeue_worker.verdicts import Writes, plain_text, plan_writes
+from leasequeue_worker.verdicts import Writes, plain_text, plan_writes, said_after_commit
 
 FLUSH_S = 0.008
 FLUSH_MOST = 500
@@ -75,6 +75,7 @@ class Completions:
         self._in_flight = self._halvings = 0
         self._broken = False
         self._retry: list[Held] = []
+        self._told: set[str] = set()  # each kind of late verdict is told once a process
         self.finished: deque[Held] = deque()
         self.pace = Pace()
         self.thread = threading.Thread(target=self._loop, name="completions", daemon=True)
@@ -118,7 +119,9 @@ class Completions:
             raise
         finally:
             self._in_flight = len(self._retry)
-        if fresh or again:  # told last: whoever it wakes must no longer count these items as unflushed, or it sleeps on for a poll
+        if (
+            fresh or again
+        ):  # told last: whoever it wakes must no longer count these items as unflushed, or it sleeps on for a poll
             self._flushed(freed)
 
     def _loop(self) -> None:
@@ -157,6 +160,7 @@ class Completions:
         self._retry.extend(writes.later)
         freed = False
         if writes.committed:
+            self._tell_too_late(writes.committed)
             self._done(writes.committed)
             freed = True
         if writes.completions:
@@ -164,6 +168,17 @@ class Completions:
         if writes.settlements:
             freed |= self._offer([held for held, _ in writes.settlements], [s for _, s in writes.settlements], self._settle)
         return freed
+
+    def _tell_too_late(self, committed: Sequence[Held]) -> None:
+        """Say so when a handler gave a result or another verdict after its transaction had resolved the item."""
+        for held in committed:
+            what = said_after_commit(held.verdict)
+            if what and what not in self._told:
+                self._told.add(what)
+                get().warning(
+                    "verdict_after_commit", item_id=str(held.lease.id), ignored=what,
+                    next="ctx.transaction() has resolved the item: give its result inside the block with ctx.set_result(value)",
+                )  # fmt: skip
 
     def _resolve(self, conn: Connection, writes: Sequence[Any]) -> Answer:
         return leasequeue.resolve(conn, self._table.get(), writes)

@@ -150,6 +150,7 @@ class Context(_Context):
         The fence comes first: a lease that is no longer held raises before the block runs. The block gets a psycopg connection;
         its commit is the item's completion, with the result given by `ctx.set_result(value)` (or `tx.result = value`). An error
         inside rolls both back. When the connection breaks at COMMIT the outcome is read back, never guessed and never run again.
+        After the block the item is done: what the handler returns is ignored, with a warning `verdict_after_commit`.
 
         Raises:
             LeaseNotHeld: the lease was lost; nothing was done.

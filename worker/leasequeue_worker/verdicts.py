@@ -110,6 +110,13 @@ def _settlement(held: Held, verdict: Verdict | None, rng: random.Random) -> Sett
     raise TypeError(f"{type(verdict).__name__} is none of Resolve, Retry, Fail, Repair, Release")
 
 
+def said_after_commit(verdict: Verdict | None) -> str:
+    """What a verdict says beyond "done", for an item that the handler's own transaction has resolved; empty where nothing."""
+    if verdict is None or (isinstance(verdict, Resolve) and verdict.result is None and not verdict.columns):
+        return ""
+    return "result" if isinstance(verdict, Resolve) else type(verdict).__name__
+
+
 def plain_text(text: object) -> str:
     """Text for last_error: no password, and nothing that UTF-8 cannot hold."""
     return redact(str(text)).encode("utf-8", "backslashreplace").decode()
