@@ -1,7 +1,7 @@
 # LeaseQueue. Both main commands set up all they need; caches live outside the checkout (LEASEQUEUE_CACHE, default ~/.cache/leasequeue).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit postgres operator chart cluster mutants faults bench bench-short lock fmt generate venv
+.PHONY: help demo test lint unit postgres operator chart cluster mutants faults bench bench-short sim lock fmt generate venv
 RUN := venv=$$(scripts/bootstrap.sh) && PATH="$$venv/bin:$$PATH"
 
 help: ## this list
@@ -27,6 +27,10 @@ bench: ## LeaseQueue beside its peers, and what stays flat; tables and plots (ab
 
 bench-short: ## two minutes: is the drain through the worker at least half of raw?
 	@$(RUN) python -m benchmarks.peers --only leasequeue,raw --parts drain --n 6000 --calibrate 0 --rounds 3 --of-raw 0.5 --strict
+
+sim: ## the scaling beside KEDA's on simulated loads: table, and plots in build/sim (half a minute)
+	@$(RUN) && { python -c 'import matplotlib' 2>/dev/null || uv pip install -q --python "$$venv/bin/python" 'matplotlib>=3.10'; } \
+	  && python -m benchmarks.autoscaling
 
 fmt: ## format the Python sources
 	@$(RUN) ruff format . && ruff check --fix .

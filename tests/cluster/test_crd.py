@@ -210,7 +210,7 @@ def test_every_default_is_filled_in(lab: Lab, changed: list[tuple[int, str]]) ->
         assert spec[section][name] == setting.default
     assert spec["scaling"] == {
         "mode": "Auto", "minReplicas": 0, "maxReplicas": 10, "pollPeriodSeconds": 5, "drainTargetSeconds": 120,
-        "scaleDownStabilizationSeconds": 300,
+        "scaleDownStabilizationSeconds": 60,
     }  # fmt: skip
     assert spec["alerts"] == {"inflightWarningPercent": 80, "inflightCriticalPercent": 95, "oldestPendingSeconds": 600}
     assert (spec["replicas"], spec["suspend"]) == (1, False)

@@ -64,7 +64,8 @@ def _learn(state: ScalingState, sample: Sample, spec: ScalingSpec, limits: Bound
     known, load = rates.observe(known, mark, still=state.desired <= limits.low)
     raw, why = demand.pods(sample, load, known.start_s, spec)
     at_rest = state.desired <= limits.low and raw <= limits.low
-    seen = windows.Window() if at_rest else windows.record(state.window, raw, state.desired, now, spec.stabilization_s)
+    length_s = windows.length(spec.stabilization_s, known.start_s)
+    seen = windows.Window() if at_rest else windows.record(state.window, raw, state.desired, now, length_s)
     return replace(state, rates=known, window=seen), raw, why
 
 
@@ -73,7 +74,8 @@ def _seeing(state: ScalingState, spec: ScalingSpec, now: float) -> ScalingState:
     if state.blind_since is None:
         return state
     if now - state.blind_since > max(SILENCE_S, STALE_PERIODS * spec.poll_s):
-        state = replace(state, window=windows.opened(state.desired, now, spec.stabilization_s))
+        length_s = windows.length(spec.stabilization_s, state.rates.start_s)
+        state = replace(state, window=windows.opened(state.desired, now, length_s))
     return replace(state, blind_since=None)
 
 

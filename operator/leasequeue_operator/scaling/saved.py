@@ -49,16 +49,16 @@ def read(status: Mapping[str, Any], current: int, now: float, spec: ScalingSpec)
         now: seconds since 1970 UTC.
         spec: periods.
     """
-    anew = windows.opened(current, now, spec.stabilization_s)
     try:
         state = _parsed(status)
         expected = range(state.desired, applied(status) + 1)
     except (KeyError, TypeError, ValueError):
-        return ScalingState(current, window=anew)
+        return ScalingState(current, window=windows.opened(current, now, spec.stabilization_s))
     newest = state.rates.marks[-1].at if state.rates.marks else 0.0
     longest = max(MARK_EVERY_S, spec.poll_s) + MISSED_S + 2 * spec.poll_s
     missed = not state.resting and state.blind_since is None and not 0 <= now - newest <= longest
     if missed or current not in expected:
+        anew = windows.opened(current, now, windows.length(spec.stabilization_s, state.rates.start_s))
         return ScalingState(current, state.rates, anew, blind_since=state.blind_since)
     return state
 

@@ -50,7 +50,8 @@ def down(state: ScalingState, limits: Bounds, spec: ScalingSpec, wanted: Wanted,
         over = replace(state, desired=limits.high, step_at=now, step_base=limits.high)
         return Decision(limits.high, wanted.raw, limits.high_by, over)
     target, why = wanted.target, wanted.why
-    held = windows.highest(state.window, wanted.raw, now, spec.stabilization_s)
+    length_s = windows.length(spec.stabilization_s, state.rates.start_s)
+    held = windows.highest(state.window, wanted.raw, now, length_s)
     held = min(max(held, limits.low), current)
     if held > target:
         target, why = held, "stabilization"

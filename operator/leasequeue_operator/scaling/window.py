@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 SHORTEST_BUCKET_S, LONGEST_BUCKET_S = 15.0, 60.0
 
+# A pod that takes long to come back is worth holding longer.
+HOLD_STARTS, LONGEST_HOLD_S = 2.0, 600.0
+
 Entry = tuple[float, int]
 
 
@@ -24,6 +27,11 @@ class Window:
 def bucket_s(length_s: float) -> float:
     """Length of a bucket in seconds, for a window of `length_s`."""
     return min(LONGEST_BUCKET_S, max(SHORTEST_BUCKET_S, length_s / 5))
+
+
+def length(stabilization_s: float, start_s: float | None) -> float:
+    """Length of the window: what the spec says, and two starts of a pod at least (600 s at most for that)."""
+    return max(stabilization_s, min(LONGEST_HOLD_S, HOLD_STARTS * (start_s or 0.0)))
 
 
 def opened(desired: int, now: float, length_s: float) -> Window:
