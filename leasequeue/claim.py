@@ -53,7 +53,11 @@ def claim_flow(
         raise BadInput("worker_id", worker_id, "is empty")
     n = SETTINGS["batch_size"].check(n)
     claiming = _Claim(table, worker_id, n, config, list(lanes) if lanes else None, mark, registered)
-    claimed: Claimed = yield Operation(claiming.steps, durable=config.max_inflight_policy == "Enforce" or config.strict_lanes)
+    claimed: Claimed = yield Operation(
+        claiming.steps,
+        durable=config.max_inflight_policy == "Enforce" or config.strict_lanes,
+        one_plan=lanes is None and not config.strict_lanes,
+    )
     return claimed
 
 

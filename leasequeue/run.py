@@ -68,6 +68,8 @@ class Operation(Generic[T]):
         statement_timeout_ms: server-side bound on each statement.
         lock_timeout_ms: server-side bound on each wait for a lock.
         free_plans: leave the planner its choice (needed where a BRIN index is read).
+        one_plan: plan each statement once a connection, whatever its parameters. For statements whose one good plan is the same for all
+            of them: planning a claim of 20 anew cost a fifth of it. Not for lanes: without its values the planner misjudges them by far.
     """
 
     steps: Callable[[], Steps[T]]
@@ -75,20 +77,22 @@ class Operation(Generic[T]):
     statement_timeout_ms: int = STATEMENT_TIMEOUT_MS
     lock_timeout_ms: int = LOCK_TIMEOUT_MS
     free_plans: bool = False
+    one_plan: bool = False
 
     def limits(self) -> Query:
         """The statement that opens the transaction."""
-        return _limits(self.lock_timeout_ms, self.statement_timeout_ms, self.durable, self.free_plans)
+        return _limits(self.lock_timeout_ms, self.statement_timeout_ms, self.durable, self.free_plans, self.one_plan)
 
 
 @lru_cache(maxsize=64)
-def _limits(lock_timeout_ms: int, statement_timeout_ms: int, durable: bool, free_plans: bool) -> Query:
+def _limits(lock_timeout_ms: int, statement_timeout_ms: int, durable: bool, free_plans: bool, one_plan: bool) -> Query:
     """`limits.sql` with its values written out: there are few of them, and it opens every transaction."""
     values = {
         "lock_timeout": f"{int(lock_timeout_ms)}ms",
         "statement_timeout": f"{int(statement_timeout_ms)}ms",
         "synchronous_commit": "on" if durable else "off",
         "free_plans": "on" if free_plans else "off",
+        "plans": "force_generic_plan" if one_plan else "auto",
     }
     return Query(sql.text("limits").format(**{name: f"'{value}'" for name, value in values.items()}), None)
 

@@ -10,5 +10,5 @@ SELECT set_config('lock_timeout', {lock_timeout}, true),
        set_config('enable_hashjoin', {free_plans}, true),
        set_config('enable_mergejoin', {free_plans}, true),
        set_config('enable_material', {free_plans}, true),
-       set_config('plan_cache_mode', 'force_generic_plan', true),
+       set_config('plan_cache_mode', {plans}, true),
        set_config('jit', 'off', true)
