@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasequeue import RunRecord, State, Table, WorkerCounters
+from leasequeue import RunRecord, State, Table, WorkerCounters, stats
 from tests.postgres.engine.conftest import MakeQueue, OpenClient
 from tests.postgres.engine.support import Client, add, bulk, expire, rows
 
@@ -118,3 +118,13 @@ def test_first_owner_keeps_the_table(client: Client) -> None:
     assert not client.call("disown", cr_uid="u2")
     assert client.call("disown", cr_uid="u1")
     assert client.call("own_table", **other).mine
+
+
+def test_a_strict_queue_is_counted_by_its_lanes_whoever_asks(admin: Conn, strict: Table) -> None:
+    """Its claim index holds rows without a lane only: asked plainly, PENDING was counted by reading the whole table."""
+    add(admin, strict, 6, lane=lambda i: f"lane {i % 2}")
+    add(admin, strict, 3)
+    found = stats(admin, strict)
+    assert found.counts[State.PENDING] == 9
+    assert found.lanes is not None
+    assert (found.lanes.unlaned, found.lanes.claimable, found.claimable) == (3, 2, 5)
