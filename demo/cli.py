@@ -23,7 +23,7 @@ from demo.summary import lines, problems
 from devcluster import external
 from devcluster.errors import DevClusterError
 from devcluster.paths import ClusterPaths, cluster_paths
-from examples.review_queue.dataset import DatasetError
+from examples.review_queue.dataset import DatasetError, load
 
 ROOT = Path(__file__).parent.parent
 INSIDE = "LEASEQUEUE_DEMO_INSIDE"
@@ -54,6 +54,7 @@ def _outside(items: int, paths: ClusterPaths, down: bool) -> int:
     screen.step(images.cluster_up(paths, screen.step))
     built = images.build_and_load(paths, screen.step)
     screen.step("images ready")
+    load()  # inside the cluster's network nothing can be fetched
     namespace = f"leasequeue-demo-{datetime.now(UTC):%m%d-%H%M%S}"
     told = {"items": items, "namespace": namespace, "references": asdict(built), "began": screen.began}
     code = _enter(paths, {INSIDE: json.dumps(told)})

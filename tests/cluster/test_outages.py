@@ -15,6 +15,7 @@ import pytest
 
 from demo import images
 from devcluster.paths import cluster_paths
+from examples.review_queue.dataset import load
 from tests.cluster.outages import INSIDE, SETTINGS
 
 pytestmark = [
@@ -37,6 +38,7 @@ def evidence() -> Iterator[dict[str, Any]]:
     subprocess.run([*devcluster, "up", "--name", name, "--with-parent", str(os.getpid())], cwd=ROOT, check=True, timeout=1500)
     try:
         built = images.build_and_load(cluster_paths(name), print)
+        load()  # inside the cluster's network nothing can be fetched
         done = subprocess.run(
             [*devcluster, "exec", "--name", name, "--", sys.executable, "-m", "tests.cluster.outages"],
             env={**os.environ, INSIDE: json.dumps(asdict(built)), "PYTHONPATH": str(ROOT)},
