@@ -281,11 +281,17 @@ def test_exec_keeps_exit_code_and_folder_and_shows_the_tools(paths: ClusterPaths
 def test_exec_passes_signals_on(paths: ClusterPaths, number: signal.Signals) -> None:
     script = "trap 'exit 42' TERM INT; echo ready; while :; do sleep 0.1; done"
     command = [sys.executable, "-m", "devcluster", "exec", "--name", paths.name, "--", "bash", "-c", script]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+    # A background job of a shell ignores SIGINT, and so would all that this test starts.
+    default = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, preexec_fn=default)
+    try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         assert process.wait(20) == 42
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
 
 
 def test_the_cluster_has_no_way_out(paths: ClusterPaths) -> None:
