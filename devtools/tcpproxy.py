@@ -1,20 +1,23 @@
 """A TCP proxy in front of PostgreSQL that loses replies: for faults that no signal can make.
 
-Per connection two threads copy bytes. `lose_commits(n)` arms it: the next n answers in which the server says COMMIT are not
-delivered; both sides are cut instead. The server has committed, the client cannot know. `cut()` drops every connection;
+Per connection two threads copy bytes. `lose_commits(n)` arms it: the next n answers that tell of a commit (COMMIT, or an UPDATE that was
+a transaction of its own) are not delivered; both sides are cut instead. The server has committed, the client cannot know. `cut()` drops every connection;
 `freeze()` swallows traffic both ways without closing anything (a half-open connection), `thaw()` ends it by cutting.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from types import TracebackType
 from typing import Self
 
-# CommandComplete of COMMIT in the PostgreSQL protocol: type C, length 11, the tag with its NUL.
-COMMITTED = b"C\x00\x00\x00\x0bCOMMIT\x00"
+# CommandComplete in the PostgreSQL protocol: type C, four bytes of length, the tag with its NUL. After an UPDATE that was a transaction of
+# its own the server is idle at once (ReadyForQuery: type Z, length 5, I).
+COMMITTED = re.compile(rb"C\x00\x00\x00\x0bCOMMIT\x00|C\x00\x00\x00.UPDATE [1-9][0-9]*\x00Z\x00\x00\x00\x05I", re.DOTALL)
+LONGEST = 40
 CHUNK = 65_536
 
 
@@ -39,7 +42,7 @@ class TcpProxy:
         self._thread.start()
 
     def lose_commits(self, n: int = 1) -> None:
-        """Swallow the next `n` acknowledgements of a COMMIT."""
+        """Swallow the next `n` acknowledgements of a commit."""
         with self._lock:
             self._to_lose += n
 
@@ -100,17 +103,17 @@ class TcpProxy:
                 if self._frozen.is_set():
                     continue
                 if answers:
-                    if self._loses(tail + data):
+                    if self._loses(tail, data):
                         break
-                    tail = data[-len(COMMITTED) + 1 :]
+                    tail = data[-LONGEST:]
                 sink.sendall(data)
         except OSError:
             pass
         finally:
             self._close(pair)
 
-    def _loses(self, data: bytes) -> bool:
-        if not self._to_lose or COMMITTED not in data:
+    def _loses(self, tail: bytes, data: bytes) -> bool:
+        if not self._to_lose or not any(found.end() > len(tail) for found in COMMITTED.finditer(tail + data)):
             return False
         with self._lock:
             if not self._to_lose:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -99,6 +100,15 @@ class Item:
 
     def __repr__(self) -> str:
         return f"<Item {self.id} attempt {self.attempt}>"  # never the payload
+
+
+def columns_of(items: Sequence[Item], *names: str) -> list[tuple[Any, ...]]:
+    """The same columns of all items of one claim, None where the table has no such column; two or more names."""
+    index = items[0]._index if items else {}
+    if all(name in index for name in names):
+        pick = itemgetter(*[index[name] for name in names])
+        return [pick(item._row) for item in items]
+    return [tuple([item.get(name) for name in names]) for item in items]
 
 
 LEASE_ATTRIBUTES = frozenset(

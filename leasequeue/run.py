@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import errors
@@ -81,11 +82,13 @@ class Operation(Generic[T]):
 
     def limits(self) -> Query:
         """The statement that opens the transaction."""
-        return _limits(self.lock_timeout_ms, self.statement_timeout_ms, self.durable, self.free_plans, self.one_plan)
+        return _limits(self.lock_timeout_ms, self.statement_timeout_ms, self.durable, self.free_plans, self.one_plan, True)
 
 
 @lru_cache(maxsize=64)
-def _limits(lock_timeout_ms: int, statement_timeout_ms: int, durable: bool, free_plans: bool, one_plan: bool) -> Query:
+def _limits(
+    lock_timeout_ms: int, statement_timeout_ms: int, durable: bool, free_plans: bool, one_plan: bool, local: bool
+) -> Query:
     """`limits.sql` with its values written out: there are few of them, and it opens every transaction."""
     values = {
         "lock_timeout": f"{int(lock_timeout_ms)}ms",
@@ -94,7 +97,8 @@ def _limits(lock_timeout_ms: int, statement_timeout_ms: int, durable: bool, free
         "free_plans": "on" if free_plans else "off",
         "plans": "force_generic_plan" if one_plan else "auto",
     }
-    return Query(sql.text("limits").format(**{name: f"'{value}'" for name, value in values.items()}), None)
+    quoted = {name: f"'{value}'" for name, value in values.items()}
+    return Query(sql.text("limits").format(**quoted, local="true" if local else "false"), None)
 
 
 Flow = Generator[Operation[Any], Any, T]
@@ -181,26 +185,67 @@ def _run_inside(conn: psycopg.Connection[Any], steps: Steps[T]) -> T:
         return result
 
 
+# Limits that hold for the whole session of a connection, see `keep_limits`.
+_kept: WeakKeyDictionary[psycopg.Connection[Any], Query] = WeakKeyDictionary()
+
+
+def keep_limits(conn: psycopg.Connection[Any], *, durable: bool = True, one_plan: bool = False) -> None:
+    """Set the limits of most operations on a connection for its whole session: they are not sent again with each of those, and one that is
+    a single statement becomes its own transaction. Operations with other limits bring their own as ever.
+
+    Args:
+        conn: an idle autocommit connection that nobody else uses, with no pooler between (the settings would reach others).
+        durable: as of those operations.
+        one_plan: as of those operations.
+    """
+    session, usual = (
+        _limits(LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, durable, False, one_plan, local) for local in (False, True)
+    )
+    conn.execute("SET default_transaction_isolation = 'read committed'", prepare=False)
+    conn.execute(session.text, prepare=False)
+    _kept[conn] = usual
+
+
 def _run_own(conn: psycopg.Connection[Any], operation: Operation[T]) -> T:
     steps = operation.steps()
-    limits = operation.limits()
+    limits: Query | None = operation.limits()
+    if _kept.get(conn) == limits:
+        limits = None
     try:
-        with conn.pipeline():
-            conn.execute(BEGIN)
-            conn.execute(limits.text, limits.params)
-            batch = next(steps)
-            while True:
-                cursors = [conn.execute(q.text, q.params) for q in batch.queries]
-                if batch.last:
-                    conn.execute("COMMIT")
-                    break
-                batch = steps.send([result_of(cur, conn) for cur in cursors])
-        results = [result_of(cur, conn) for cur in cursors]
+        batch = next(steps)
+        if limits is None and batch.last and len(batch.queries) == 1:
+            results = [_alone(conn, batch.queries[0])]
+        else:
+            results = _pipelined(conn, steps, batch, limits)
     except BaseException:
         steps.close()
         _rollback(conn)
         raise
     return _finish(steps, results)
+
+
+def _alone(conn: psycopg.Connection[Any], query: Query) -> Result:
+    """One statement that is its own transaction."""
+    try:
+        return result_of(conn.execute(query.text, query.params), conn)
+    except errors.FeatureNotSupported:
+        conn.execute("DEALLOCATE ALL", prepare=False)  # there is no ROLLBACK here at which psycopg would forget its plans
+        raise
+
+
+def _pipelined(conn: psycopg.Connection[Any], steps: Steps[Any], batch: Batch, limits: Query | None) -> list[Result]:
+    """A transaction whose statements travel together; the results of its last batch."""
+    with conn.pipeline():
+        conn.execute(BEGIN)
+        if limits is not None:
+            conn.execute(limits.text, limits.params)
+        while True:
+            cursors = [conn.execute(q.text, q.params) for q in batch.queries]
+            if batch.last:
+                conn.execute("COMMIT")
+                break
+            batch = steps.send([result_of(cur, conn) for cur in cursors])
+    return [result_of(cur, conn) for cur in cursors]
 
 
 def _rollback(conn: psycopg.Connection[Any]) -> None:

@@ -6,16 +6,18 @@ than the work. The identity is rendered once a lease; lines of a batch leave in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring_ascii
 from typing import Any, Protocol
 from uuid import UUID
 
-from leasequeue.item import Item
+from leasequeue.item import Item, columns_of
 from leasequeue.jsonio import as_text
 from leasequeue.states import Outcome
 from leasequeue_worker.held import Held
+
+IDENTITY = ("id", "trace_id", "source_hash", "idempotency_key", "attempt")
 
 
 class Writer(Protocol):
@@ -28,7 +30,8 @@ class Writer(Protocol):
 def _text(value: Any) -> str:
     kind = type(value)
     if kind is UUID:
-        return f'"{value}"'
+        digits = f"{value.int:032x}"  # as str() does, in half the time
+        return f'"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"'
     if kind is str:
         return encode_basestring_ascii(value)
     if value is None:
@@ -52,19 +55,20 @@ class AuditLog:
         self._offset = timedelta()
         self._decision = False
 
-    def identity(self, item: Item) -> str:
-        """The fields that every line about this lease carries."""
+    def identities(self, items: Sequence[Item]) -> list[str]:
+        """For each item of a claim, the fields that every line about this lease carries."""
         if not self._enabled:
-            return ""
-        get = item.get
-        identity = (
-            f'"item_id": {_text(get("id"))}, "trace_id": {_text(get("trace_id"))}, '
-            f'"source_hash": {_text(get("source_hash"))}, "idempotency_key": {_text(get("idempotency_key"))}, '
-            f'"attempt": {get("attempt")}'
-        )
-        if "match_decision" in item:
-            self._decision = True
-        return identity
+            return [""] * len(items)
+        self._decision = self._decision or any("match_decision" in item for item in items[:1])
+        return [
+            f'"item_id": {_text(item_id)}, "trace_id": {_text(trace)}, "source_hash": {_text(source)}, '
+            f'"idempotency_key": {_text(key)}, "attempt": {attempt}'
+            for item_id, trace, source, key, attempt in columns_of(items, *IDENTITY)
+        ]
+
+    def identity(self, item: Item) -> str:
+        """The fields that every line about one lease carries."""
+        return self.identities([item])[0]
 
     def database_clock(self, database_now: datetime | None) -> None:
         """Learn how far the database's clock is from ours, from a time it has just reported."""

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from leasequeue.dsn import DsnSource, connect, redact
+from leasequeue.dsn import DsnSource, connect, is_pooled, redact
 from leasequeue.errors import BadInput
 from leasequeue.process.faults import needs_new_connection
+from leasequeue.run import keep_limits
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
@@ -83,11 +84,15 @@ class Link:
         source: where the DSN comes from; read at each connect.
         lease_s: lease duration, seconds; bounds how long a vanished peer goes unnoticed.
         watchdog: ends calls that get no answer.
+        keep: arguments of `leasequeue.run.keep_limits`, for the operations that this connection mostly runs; None sends the limits
+            with each of them, as behind a transaction pooler.
     """
 
-    def __init__(self, name: str, source: DsnSource, *, lease_s: float, watchdog: Watchdog) -> None:
+    def __init__(
+        self, name: str, source: DsnSource, *, lease_s: float, watchdog: Watchdog, keep: dict[str, bool] | None = None
+    ) -> None:
         self.name = name
-        self._source, self._lease_s, self._watchdog = source, lease_s, watchdog
+        self._source, self._lease_s, self._watchdog, self._keep = source, lease_s, watchdog, keep
         self._conn: Connection | None = None
         self._reopen_at = 0.0
         self.opened = 0
@@ -114,11 +119,18 @@ class Link:
 
     def _open(self) -> Connection:
         try:
-            return connect(self._source, lease_s=self._lease_s, application_name=f"leasequeue-worker {self.name}")
+            conn = connect(self._source, lease_s=self._lease_s, application_name=f"leasequeue-worker {self.name}")
         except BadInput as ex:
             raise psycopg.OperationalError(str(ex)) from None
         except psycopg.OperationalError as ex:
             raise type(ex)(redact(str(ex))) from None
+        if self._keep is not None and not is_pooled(conn):
+            try:
+                keep_limits(conn, **self._keep)
+            except BaseException:
+                conn.close()
+                raise
+        return conn
 
     def run(self, limit_s: float, call: Callable[[Connection], T]) -> T:
         """`call(connection)`, cut after `limit_s` seconds; a connection that broke is dropped.

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import leasequeue
 from leasequeue.claim import Claimed
 from leasequeue.errors import BadInput
-from leasequeue.item import Item
+from leasequeue.item import Item, columns_of
 from leasequeue.mark import ClaimMark
 from leasequeue.process.faults import Fault, classify, describe
 from leasequeue.process.logs import get
@@ -238,8 +238,8 @@ class ClaimLoop:
 
     def _accept(self, items: list[Item], sent_at: float) -> None:
         deadline, now = sent_at + self._settings.config.lease_s, time.monotonic()
-        identity = self._audit.identity
-        batch = [Held(item, item.lease, deadline, now, identity(item)) for item in items]
+        named = zip(items, self._audit.identities(items), strict=True)
+        batch = [Held(item, item.lease, deadline, now, identity) for item, identity in named]
         self._metrics.claimed += len(batch)
         self._metrics.wait.observe(waits(items))
         self._audit.database_clock(items[-1]["leased_at"])
@@ -299,8 +299,7 @@ class ClaimLoop:
 def waits(items: list[Item]) -> list[float]:
     """Seconds from due (the later of created_at and run_at) to leased, on the database's clock."""
     found = []
-    for item in items:
-        leased, created, due = item.get("leased_at"), item.get("created_at"), item.get("run_at")
+    for leased, created, due in columns_of(items, "leased_at", "created_at", "run_at"):
         since = created if due is None or (created is not None and created > due) else due
         if leased is not None and since is not None:
             found.append(max(0.0, (leased - since).total_seconds()))

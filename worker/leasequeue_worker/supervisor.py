@@ -36,6 +36,12 @@ TICK_S = 0.1
 STOP_GRACE_S = 5.0
 # Threads left behind keep their memory and whatever they loop on: past this many the process makes way for a new one.
 MAX_ABANDONED = 10
+# What each connection mostly does, see `leasequeue.run.Operation`.
+USUAL_LIMITS = {
+    "claims": {"durable": False, "one_plan": True},
+    "completions": {"durable": True},
+    "renewal": {"durable": False},
+}
 EXECUTED = ("resolved", "retried", "failed", "repair")
 
 
@@ -83,7 +89,8 @@ class Worker:
         )  # fmt: skip
 
     def _link(self, name: str) -> Link:
-        return Link(name, self.settings.source, lease_s=self.settings.config.lease_s, watchdog=self._watchdog)
+        keep = USUAL_LIMITS[name]
+        return Link(name, self.settings.source, lease_s=self.settings.config.lease_s, watchdog=self._watchdog, keep=keep)
 
     # --- running -----------------------------------------------------------------------------------------------------
 
