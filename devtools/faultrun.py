@@ -110,7 +110,7 @@ class Faults:
         try:
             self.menu()[name]()
             self.counts[name] += 1
-        except psycopg.Error:
+        except psycopg.OperationalError:
             self.counts[f"{name} (not possible at that moment)"] += 1
 
     def crash_server(self) -> None:
@@ -141,7 +141,7 @@ class Faults:
         with self._admin() as conn:
             conn.execute(
                 "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity WHERE usename = 'faulty'"
-                " ORDER BY random() LIMIT %s) AS some", [self.rng.randint(1, 4)],
+                " ORDER BY random() LIMIT %s) AS chosen", [self.rng.randint(1, 4)],
             )  # fmt: skip
 
     def _freeze(self) -> None:
