@@ -63,16 +63,12 @@ def test_choices_are_those_of_the_settings(spec: dict[str, Any]) -> None:
 
 
 def test_every_number_is_bounded(spec: dict[str, Any]) -> None:
-    open_ended = [
-        path for path, f in fields(spec) if f.get("type") == "integer" and not {"minimum", "maximum"} <= f.keys()
-    ]
+    open_ended = [path for path, f in fields(spec) if f.get("type") == "integer" and not {"minimum", "maximum"} <= f.keys()]
     assert open_ended == []
 
 
 def test_every_text_is_bounded(spec: dict[str, Any]) -> None:
-    open_ended = [
-        path for path, f in fields(spec) if f.get("type") == "string" and not {"maxLength", "enum"} & f.keys()
-    ]
+    open_ended = [path for path, f in fields(spec) if f.get("type") == "string" and not {"maxLength", "enum"} & f.keys()]
     assert open_ended == []
 
 
