@@ -76,9 +76,9 @@ class Contender(BaseModel):
         return {**self.opts, **variant.opts}
 
     def jobs(self, n: int, variant: Variant | None = None) -> int:
-        """Jobs of one drain, at least 200."""
+        """Jobs of one drain, at least 20."""
         scale = self.scale if variant is None or variant.scale is None else variant.scale
-        return max(200, int(n * scale))
+        return max(20, int(n * scale))
 
     def schema_key(self, options: dict[str, Any]) -> tuple[Any, ...]:
         """Two configurations with equal keys share one template database."""
