@@ -26,6 +26,7 @@ from leasequeue.states import Outcome, State
 from leasequeue.table import LEASE_COLUMNS, Table, quoted
 
 MAX_ERROR_CHARS = 2_000
+MAX_DELAY_S = 366 * 86_400.0  # a year: the longest that a retry or a release may put an item off
 NO_COLUMNS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -218,8 +219,8 @@ def settle_flow(table: Table, settlements: Sequence[Settlement], *, config: Leas
     for settlement in settlements:
         if settlement.verb not in WROTE:
             raise BadInput("verb", settlement.verb, f"must be one of {', '.join(WROTE)}")
-        if not 0 <= settlement.delay_s <= 366 * 86_400:
-            raise BadInput("after_s", settlement.delay_s, "must be between 0 and 31622400 seconds (a year)")
+        if not 0 <= settlement.delay_s <= MAX_DELAY_S:
+            raise BadInput("after_s", settlement.delay_s, f"must be between 0 and {MAX_DELAY_S:.0f} seconds (a year)")
     outcomes = Outcomes()
     for round_ in rounds(settlements, lambda settlement: settlement.lease):
         outcomes.add([s.lease for s in round_], (yield from _settle_round(table, round_, config or LeaseConfig())))
@@ -271,11 +272,6 @@ def set_result_query(table: Table, lease: Lease, result: Any) -> Query:
         table.sql("set_result"),
         {"id": lease.id, "token": lease.token, "worker_id": lease.worker_id, "result": jsonio.dumps_result(result)},
     )
-
-
-def is_data_error(error: BaseException) -> bool:
-    """True for an error that one row's data caused (SQLSTATE classes 22 and 23)."""
-    return isinstance(error, psycopg.Error) and (error.sqlstate or "")[:2] in ("22", "23")
 
 
 def wanted(

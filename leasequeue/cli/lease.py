@@ -14,7 +14,7 @@ from leasequeue.cli import failures
 from leasequeue.cli.options import Target, config_of, settings, target
 from leasequeue.cli.output import print_json
 from leasequeue.errors import BadInput
-from leasequeue.fence import Completion
+from leasequeue.fence import MAX_DELAY_S, Completion
 from leasequeue.item import Lease
 from leasequeue.states import Outcome
 from leasequeue.table import Table
@@ -22,7 +22,6 @@ from leasequeue.table import Table
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
-MAX_DELAY_S = 366 * 86_400
 
 
 def item_id(table: Table, text: str) -> Any:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from leasequeue import Fail, Item, Lease, Release, Repair, Resolve, Retry, Verdict
+from leasequeue.fence import MAX_DELAY_S
 from leasequeue_worker.child import decode, encode
 from leasequeue_worker.held import Held
-from leasequeue_worker.verdicts import MAX_DELAY_S, of_error, of_value, plan_writes, said_after_commit, settlement
+from leasequeue_worker.verdicts import of_error, of_value, plan_writes, said_after_commit, settlement
 
 RNG = random.Random(1)
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leasequeue.dsn import redact
-from leasequeue.fence import Completion, Settlement
+from leasequeue.fence import MAX_DELAY_S, Completion, Settlement
 from leasequeue.verdict import Fail, Release, Repair, Resolve, Retry, Verdict, backoff_s
 from leasequeue_worker.held import Held
 
 NOTHING = Resolve()
 # After a drain the item is due again only when this process is surely gone.
 DRAIN_DELAY_S = 10.0
-MAX_DELAY_S = 366 * 86_400.0
 
 
 def of_value(value: Any) -> Verdict:
