@@ -184,6 +184,7 @@ def _wishes(seen: Seen) -> Iterator[Metric]:
     for labels, o in seen:
         info.add_metric([*labels, o.queue.spec.lease.max_inflight_policy, o.queue.table], 1)
     yield info
+    yield _limiter(seen)
     texts: tuple[tuple[str, str, Callable[[Observation], float | None]], ...] = (
         ("max_inflight", "Most items that may be in flight.", lambda o: o.queue.spec.lease.max_inflight),
         ("inflight_warning_ratio", "Share of max_inflight at which a warning is due.",
@@ -206,9 +207,20 @@ def _wishes(seen: Seen) -> Iterator[Metric]:
         yield _gauge(f"leasequeue_{name}", text, ((labels, value(o)) for labels, o in seen))
 
 
+def _limiter(seen: Seen) -> Metric:
+    """The name of a schedule is no label value, so that the label has a closed set of them."""
+    family = GaugeMetricFamily(
+        "leasequeue_scaling_limiter", "1 for what decides the number of workers now.", labels=[*QUEUE_LABELS, "limiter"]
+    )
+    for labels, o in seen:
+        if o.decision is not None:
+            family.add_metric([*labels, o.decision.limiter.partition(":")[0]], 1)
+    return family
+
+
 def _overdue(o: Observation) -> float | None:
-    """None where this queue runs no reclaimer, so that nothing waits for it."""
-    if not o.owner or o.queue.spec.reclaimer.suspend or o.refused is not None:
+    """None where this queue has no reclaimer. A suspended one is waited for: a forgotten suspension must not be silent."""
+    if not o.owner or o.refused is not None:
         return None
     return reclaim.overdue_s(o.queue, o.now)
 

@@ -157,8 +157,8 @@ def _reclaimer() -> Iterator[Case]:
     oldest = "leasequeue_oldest_expired_timestamp_seconds"
     yield Case("LeasesNotReclaimed", "expired since minute 10", queue({oldest: "_x10 600x80"}), names=(TEAM_A,))
     yield Case("LeasesNotReclaimed", "nothing expired", queue())
-    suspended = {oldest: "_x10 600x80", "leasequeue_reclaimer_overdue_seconds": ""}
-    yield Case("LeasesNotReclaimed", "the reclaimer is suspended", queue(suspended), names=(TEAM_A,))
+    refused = {oldest: "_x10 600x80", "leasequeue_reclaimer_overdue_seconds": ""}
+    yield Case("LeasesNotReclaimed", "the spec is refused and no reclaimer planned", queue(refused), names=(TEAM_A,))
     yield Case("LeasesNotReclaimed", "just begun", queue({oldest: "1425x90"}))
     yield Case("LeasesNotReclaimed", "always one, each reclaimed in time", queue({oldest: "-60+60x90"}))
     yield Case(

@@ -112,6 +112,24 @@ def test_for_severity_labels_and_address_are_values(render: Render) -> None:
     assert "OPERATOR_SELECTOR" not in str(rule)
 
 
+def test_windows_and_rates_are_values(render: Render) -> None:
+    alerts: dict[str, Any] = {
+        "AtCeiling": {"window": "7m"},
+        "LeasesNotReclaimed": {"fallbackSeconds": 1234567},
+        "LockContention": {"window": "9m", "perSecond": 0.05},
+        "RepairGrowing": {"window": "3h"},
+        "MetricsStale": {"slackSeconds": 11},
+    }
+    rule = one(render({"prometheusRule": {"enabled": True, "alerts": alerts}}), "PrometheusRule")
+    text = {r["alert"].removeprefix("LeaseQueue"): r["expr"] for r in rule["spec"]["groups"][0]["rules"]}
+    assert "leasequeue_assigned[7m]" in text["AtCeiling"]
+    assert re.search(r"reclaim_after_seconds \+ 1\.?234567", text["LeasesNotReclaimed"])
+    assert text["LockContention"].endswith('{kind="busy"}[9m])) > 0.05')
+    assert "[3h]" in text["RepairGrowing"]
+    assert "11 + 3 *" in text["MetricsStale"]
+    assert not re.search("WINDOW|PER_SECOND|_SECONDS", str(rule)), "a placeholder stayed"
+
+
 EXPORTERS = ("operator/leasequeue_operator/metrics.py", "worker/leasequeue_worker/metrics.py")
 
 

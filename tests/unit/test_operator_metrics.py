@@ -91,9 +91,22 @@ def test_a_shared_table_is_told_by_its_owner_alone() -> None:
     assert value(series, "leasequeue_workers_desired") == 2
 
 
-def test_a_suspended_reclaimer_is_not_waited_for() -> None:
+def test_a_suspended_reclaimer_is_waited_for() -> None:
+    """Else nobody is told of a suspension that was forgotten, while leases of dead workers pile up."""
     series = scrape({KEY: remembered(queue=samples.queue(reclaimer={"suspend": True}))})
+    assert value(series, "leasequeue_reclaimer_overdue_seconds") == 290
+
+
+def test_a_queue_that_is_refused_has_no_reclaimer_to_wait_for() -> None:
+    series = scrape({KEY: remembered(refused=Problem("Conflict", "x"))})
     assert value(series, "leasequeue_reclaimer_overdue_seconds") is None
+
+
+def test_what_decides_now_is_told_without_the_name_of_a_schedule() -> None:
+    assert value(scrape({KEY: remembered()}), "leasequeue_scaling_limiter", limiter="depth") == 1
+    night = remembered(decision=Decision(2, 2, "schedule:night", ScalingState()))
+    assert value(scrape({KEY: night}), "leasequeue_scaling_limiter", limiter="schedule") == 1
+    assert value(scrape({KEY: remembered(decision=None)}), "leasequeue_scaling_limiter", limiter="depth") is None
 
 
 def test_all_series_of_a_queue_go_with_it() -> None:

@@ -122,6 +122,7 @@ prometheusRule:
       enabled: true
       for: 5m
       severity: warning
+      window: 5m
     ReclaimerOverdue:
       enabled: true
       for: 2m
@@ -130,6 +131,7 @@ prometheusRule:
       enabled: true
       for: 2m
       severity: critical
+      fallbackSeconds: 600
     OldestItemTooOld:
       enabled: true
       for: 2m
@@ -138,10 +140,13 @@ prometheusRule:
       enabled: true
       for: 10m
       severity: warning
+      window: 5m
+      perSecond: 0.2
     RepairGrowing:
       enabled: true
       for: 5m
       severity: warning
+      window: 1h
     LaneBlocked:
       enabled: true
       for: 10m
@@ -158,6 +163,7 @@ prometheusRule:
       enabled: true
       for: 5m
       severity: warning
+      slackSeconds: 60
     OperatorDown:
       enabled: true
       for: 5m
