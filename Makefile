@@ -1,7 +1,7 @@
 # LeaseQueue. Both main commands set up all they need; caches live outside the checkout (LEASEQUEUE_CACHE, default ~/.cache/leasequeue).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit postgres operator chart cluster mutants faults bench bench-short sim lock fmt generate venv
+.PHONY: help demo test lint unit postgres operator chart cluster mutants faults bench bench-short sim docs lock fmt generate venv
 RUN := venv=$$(scripts/bootstrap.sh) && PATH="$$venv/bin:$$PATH"
 
 help: ## this list
@@ -32,15 +32,18 @@ sim: ## the scaling beside KEDA's on simulated loads: table, and plots in build/
 	@$(RUN) && { python -c 'import matplotlib' 2>/dev/null || uv pip install -q --python "$$venv/bin/python" 'matplotlib>=3.10'; } \
 	  && python -m benchmarks.autoscaling
 
+docs: ## build the documentation, strictly, into build/site
+	@venv=$$(scripts/bootstrap.sh docs) && "$$venv/bin/mkdocs" build --strict
+
 fmt: ## format the Python sources
 	@$(RUN) ruff format . && ruff check --fix .
 
 lock: ## resolve the dependencies again into requirements/*.lock (hashes, no addresses)
-	@$(RUN) && for extra in worker reclaimer operator dev; do \
+	@$(RUN) && for extra in worker reclaimer operator dev docs; do \
 	  uv pip compile -q pyproject.toml --extra $$extra --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	    --upgrade -o requirements/$$extra.lock; done
 
-generate: ## rewrite what is derived: the chart's CRD copy and README, deploy/
+generate: ## rewrite what is derived: the chart's CRD copy and README, deploy/, docs/reference/
 	@$(RUN) python -m devtools.sync
 
 venv: ## print the directory of the Python environment

@@ -1,4 +1,4 @@
-"""Writes every file of the chart and of deploy/ that is made from another: `python -m devtools.sync [--check]`."""
+"""Writes every file of the chart, of deploy/ and of docs/reference that is made from another: `python -m devtools.sync [--check]`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from devtools import chart_readme, sync_crd, sync_defaults, sync_deploy, sync_rights
+from devtools import chart_readme, reference, sync_crd, sync_defaults, sync_deploy, sync_rights
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def first_files() -> dict[Path, str]:
     """What is made from hand-written files alone."""
-    return sync_crd.render() | sync_defaults.render() | sync_rights.render() | chart_readme.render()
+    return sync_crd.render() | sync_defaults.render() | sync_rights.render() | chart_readme.render() | reference.render()
 
 
 def drifted(files: dict[Path, str]) -> list[Path]:
@@ -31,9 +31,13 @@ def stale_deploy_files(files: dict[Path, str]) -> list[Path]:
 @click.command()
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 and name the files that are not up to date.")
 def main(check: bool) -> None:
-    """Make the chart's CRD, defaults and README, and the kustomize bases of deploy/, from their sources."""
+    """Make the chart's CRD, defaults and README, the kustomize bases of deploy/, and docs/reference, from their sources."""
     # deploy/ is rendered from the chart, so the chart's own files must be right before.
-    changed = _bring(first_files(), check)
+    try:
+        files = first_files()
+    except ValueError as ex:
+        raise click.ClickException(str(ex)) from None
+    changed = _bring(files, check)
     if not (check and changed):
         files = sync_deploy.render()
         changed += _bring(files, check)

@@ -16,6 +16,14 @@ from leasequeue.schema import CannotAdopt
 
 DONE, FOUND, USAGE, DATABASE = 0, 1, 2, 3
 INTERRUPTED = 130
+EXIT_CODES = {
+    DONE: "Done.",
+    FOUND: "Found something: a table that is not ready, an item that is not there, a finding of doctor, a lease that is LOST, "
+    "a duplicate under `--on-duplicate error`.",
+    USAGE: "Usage: an option, a value or an input line is wrong; nothing was done.",
+    DATABASE: "The database could not be reached, refused, or did not answer in time.",
+    INTERRUPTED: "Interrupted.",
+}
 
 
 def tell(error: BaseException, *, as_json: bool) -> int:

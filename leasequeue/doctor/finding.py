@@ -33,6 +33,28 @@ class Code(StrEnum):
     COULD_NOT_LOOK = "COULD_NOT_LOOK"
 
 
+MEANINGS = {
+    Code.DOUBLE_LEASE: "Two hold one item, or may: a lease was set over another, work goes on without a lease, a key exists twice.",
+    Code.LEASE_LEAK: "Leases ended and nobody takes them back.",
+    Code.STUCK: "ASSIGNED without a live worker's heartbeat.",
+    Code.INFLIGHT_EXCEEDED: "More items are ASSIGNED than max_inflight allows.",
+    Code.STARVATION: "Due items wait too long, and why.",
+    Code.POISON: "Items that fail or crash again and again.",
+    Code.BYPASS: "Writers that go past the lease.",
+    Code.LOCK_CONTENTION: "Sessions that wait for locks of the table, or hold them for long.",
+    Code.PINNED_XMIN: "Something keeps vacuum from removing dead rows.",
+    Code.BLOAT: "Dead rows pile up.",
+    Code.PRECISION_FAULT: "A column of money whose type is not exact, or values in it that are no numbers.",
+    Code.MISSING_INDEX: "An index that the engine needs is missing or has another form.",
+    Code.INVALID_INDEX: "An interrupted CREATE INDEX CONCURRENTLY left an index that only costs.",
+    Code.UNUSED_INDEX: "An index is not read, or makes renewals dear.",
+    Code.CHECK_NOT_VALID: "A CHECK of ours is missing, not proved, or another one is in the way.",
+    Code.CLOCK_TYPE: "Lease times without a time zone.",
+    Code.NOT_ADOPTED: "The table is not ready as a lease queue.",
+    Code.COULD_NOT_LOOK: "Something could not be seen: a right, a lock, the time limit.",
+}
+
+
 class Severity(StrEnum):
     """`critical`: work is done twice, lost or standing still. `warning`: it costs or will. `unknown`: could not be seen."""
 

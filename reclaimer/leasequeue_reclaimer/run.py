@@ -28,7 +28,12 @@ from leasequeue_reclaimer.schedule import next_sweep_at, start_jitter_s
 from leasequeue_reclaimer.settings import Settings
 from leasequeue_reclaimer.sweep import Connection, Sweep, Swept
 
-DONE, DATABASE_ERROR = 0, 3
+DONE, USAGE, DATABASE_ERROR = 0, 2, 3
+EXIT_CODES = {
+    DONE: "Every sweep of the run ended well, or the last one after errors did.",
+    USAGE: "A setting is wrong.",
+    DATABASE_ERROR: "The last sweep failed, or the run hung: the Job fails, and the next run goes on.",
+}
 # Past the run's own time, statements under way end by their timeouts; longer than that is a hang.
 HANG_AFTER_S = 30.0
 

@@ -23,6 +23,12 @@ from leasequeue_worker.held import Held
 from leasequeue_worker.processes import ended_how, reap, signal_group
 
 EX_DATAERR, EX_TEMPFAIL = 65, 75
+EXIT_CODES = {
+    "0": "Resolved; standard output, as JSON, is the result.",
+    str(EX_DATAERR): "REPAIR: this payload will never do.",
+    str(EX_TEMPFAIL): "Retried with back-off, until max_attempts.",
+    "other": "The same; the end of standard error becomes `last_error`.",
+}
 MOST_OUTPUT = 16 * 2**20
 ERROR_TAIL = 1_500
 

@@ -24,6 +24,12 @@ from leasequeue.verdict import Repair, Resolve, Retry, Verdict
 from leasequeue_worker.context import Context
 from leasequeue_worker.held import Held
 
+ANSWERS = {
+    "2xx": "Resolved; the body, as JSON, is the result.",
+    "422": "REPAIR: this payload will never do.",
+    "409, 429, 503": "Retried after `Retry-After` (seconds or a date, at most a day), else with back-off.",
+    "other": "Retried with back-off, until max_attempts. Redirects are not followed.",
+}
 CONNECT_LIMIT_S = 10.0
 MOST_BODY = 16 * 2**20
 WAITS = frozenset({409, 429, 503})

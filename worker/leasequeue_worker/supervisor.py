@@ -42,6 +42,11 @@ USUAL_LIMITS = {
     "completions": {"durable": True},
     "renewal": {"durable": False},
 }
+EXIT_CODES = {
+    0: "Drained after SIGTERM or SIGINT.",
+    1: "Ten handlers were left behind past maxRuntimeSeconds: the worker drained and wants to be started again.",
+    2: "A setting is wrong, or the handler cannot be loaded.",
+}
 EXECUTED = ("resolved", "retried", "failed", "repair")
 
 

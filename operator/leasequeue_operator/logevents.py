@@ -1,0 +1,20 @@
+"""The log events of the operator: what each says. The reference page is made from this, and every event that is logged is in here."""
+
+from __future__ import annotations
+
+LOG_EVENTS = {
+    "operator_started": "It serves its namespaces from now on.",
+    "operator_waits": "It cannot start yet: a right, the CustomResourceDefinition or the API server is missing.",
+    "transition": "A condition changed, or workers were scaled: the same as the Kubernetes event.",
+    "event_lost": "The API server did not take an event.",
+    "reconcile_failed": "The API server refused or did not answer; tried again with back-off.",
+    "reconcile_crashed": "A mistake of the operator with one queue, with its traceback; the others go on.",
+    "resync_failed": "A full list failed; the next one comes.",
+    "table_taken_over": "The LeaseQueue that owned the table is gone, and so are its workers: this one owns it now.",
+    "owner_not_released": "A deleted LeaseQueue's ownership of its table could not be removed; a later one takes over.",
+    "cordon_failed": "Workers could not be cordoned or freed; tried again at the next look.",
+    "listening_failed": "The connection that hears of new items broke; queues are polled until it is back.",
+    "not_listening": "A transaction pooler stands between: queues are polled alone.",
+    "shrink_began": "The fleet is to become smaller; `victims` workers finish what they hold first.",
+    "busy_workers_cut_off": "Workers did not finish within the drain limit; their leases end with them.",
+}
