@@ -2,7 +2,7 @@
 
 `KedaHpa` is KEDA 2.x in front of the HorizontalPodAutoscaler, with the defaults of both: KEDA looks every polling interval
 whether there is anything at all (0 → 1, and 1 → 0 after 300 s without), the HPA computes ceil(metric / target) every 15 s with
-10 % tolerance, climbs by max(100 %, 4 pods) a sync, and follows the maximum of the last 300 s downwards. A metric that fails
+10 % tolerance, climbs to max(2 × current, 4) a sync, and follows the maximum of the last 300 s downwards. A metric that fails
 freezes the number. Pods that go are taken by the ReplicaSet controller, whoever works in them.
 """
 
@@ -63,7 +63,7 @@ class KedaHpa(Scaler):
         self._recommended = [(at, n) for at, n in self._recommended if at > world.now - STABILIZATION_S]
         self._recommended.append((world.now, wanted))
         wanted = max(wanted, min(current, max(n for _, n in self._recommended)))
-        return min(wanted, max(2 * current, current + 4))
+        return min(wanted, max(2 * current, 4))
 
 
 class QueueTimeBand(Scaler):

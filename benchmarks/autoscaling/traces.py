@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -72,17 +73,28 @@ TRACES = (
 )
 
 
+def arrivals(trace: Trace, seed: int = 1) -> list[float]:
+    """When each item arrives, seconds since the beginning, in order: the same whoever asks."""
+    rng = random.Random(f"{trace.name}/{seed}")
+    dumps = dict(trace.dumps)
+    found: list[float] = []
+    for second in range(trace.length_s):
+        found += [float(second)] * dumps.get(float(second), 0)
+        found += sorted(second + rng.random() for _ in range(poisson(rng, trace.rate(second))))
+    return found
+
+
 def run(trace: Trace, scaler: Scaler, seed: int = 1) -> Result:
     """Simulate one load under one autoscaler."""
-    rng = random.Random(f"{trace.name}/{seed}")
     world = World(random.Random(seed), trace.slots, trace.start_s, trace.ceiling, trace.service_s)
-    dumps = dict(trace.dumps)
+    coming = deque(arrivals(trace, seed))
     for second in range(trace.length_s):
         world.blind = trace.outage[0] <= second < trace.outage[1]
-        arrivals = [float(second)] * dumps.get(float(second), 0)
-        arrivals += sorted(second + rng.random() for _ in range(poisson(rng, trace.rate(second))))
+        now: list[float] = []
+        while coming and coming[0] < second + 1:
+            now.append(coming.popleft())
         scaler.tick(world)
-        world.step(arrivals)
+        world.step(now)
     world.result.left = len(world.queue) + len(world.cut)
     return world.result
 

@@ -41,7 +41,8 @@ class Operator:
     def __init__(self, settings: Settings, configuration: Configuration) -> None:
         self._settings, self._configuration = settings, configuration
         self._kube = Kube(ApiClient(configuration), settings.request_timeout_s)
-        self._cache, self._work, self._hub = Cache(), WorkQueue(), Hub()
+        self._cache, self._work = Cache(), WorkQueue()
+        self._hub = Hub(heard=self._heard if settings.listen else None)
         self._tally, self._watchdog = metrics.Tally(), Watchdog()
         self._reconciler = Reconciler(self._kube, self._cache, self._hub, settings, self._tally)
         collector = metrics.Collector(self._reconciler.memories, self._tally, self._work)
@@ -127,6 +128,18 @@ class Operator:
 
     def _count(self, kind: str) -> None:
         self._tally.events[kind] += 1
+
+    def _heard(self, uid: str) -> None:
+        """The database says that a queue has got items."""
+        body = self._cache.queue_by_uid(uid)
+        if body is None:
+            return
+        key = (body["metadata"]["namespace"], body["metadata"]["name"])
+        after_s = self._reconciler.wake(key)
+        if after_s is not None:
+            self._tally.wakes += 1
+            self._hub.expire(uid)
+            self._work.add(key, after_s)
 
     async def _worker(self) -> None:
         while True:

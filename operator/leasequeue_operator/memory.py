@@ -27,6 +27,7 @@ class Memory:
         accepted: the last spec that was valid, which goes on while a newer one is refused.
         observation: what the newest reconciliation saw, for the metrics.
         conditions: and what it made of it.
+        woken_at: monotonic time of the newest look that a notification brought about, seconds.
     """
 
     uid: str
@@ -38,3 +39,4 @@ class Memory:
     accepted: Spec | None = None
     observation: Observation | None = None
     conditions: Sequence[Condition] = ()
+    woken_at: float = float("-inf")

@@ -48,6 +48,7 @@ class Tally:
         self.decisions: Counter[tuple[Key, str, str]] = Counter()
         self.events: Counter[str] = Counter()
         self.resyncs: Counter[str] = Counter(dict.fromkeys(("done", "failed"), 0))
+        self.wakes = 0
         self._buckets = [0] * (len(RECONCILE_BUCKETS) + 1)
         self._seconds = 0.0
 
@@ -112,6 +113,7 @@ class Collector:
         yield _counter("leasequeue_reconcile", "Reconciliations by outcome.", "outcome", self._tally.reconciliations)
         yield _counter("leasequeue_watch_events", "Watch events by kind.", "kind", self._tally.events)
         yield _counter("leasequeue_resync", "Full lists by outcome.", "outcome", self._tally.resyncs)
+        yield CounterMetricFamily("leasequeue_wakes", "Looks brought about by a notification.", value=self._tally.wakes)
         yield self._tally.duration()
         yield _single("leasequeue_workqueue_depth", "Queues that wait to be reconciled.", len(self._work))
         yield _single("leasequeue_workqueue_ready", "Queues that are due to be reconciled.", self._work.ready())

@@ -43,6 +43,8 @@ log = structlog.get_logger()
 
 UNREADABLE_AGAIN_S = 60.0
 
+# Looks at one queue that notifications bring about are this far apart.
+WAKE_EVERY_S = 1.0
 
 class Reconciler:
     """Reconciles queues, one call a key.
@@ -102,6 +104,18 @@ class Reconciler:
         return min(poll_s, shrinking.LOOK_EVERY_S) if memory.shrink.under_way else poll_s
 
     async def _gone(self, key: Key, memory: Memory) -> None:
+    def wake(self, key: Key) -> float | None:
+        """New items are told of: seconds until the queue is to be looked at for that; None where the poll is soon enough.
+
+        Only the first item of a queue without workers is news: where there are some, they are told as well.
+        """
+        memory = self.memories.get(key)
+        now = self._clock()
+        if memory is None or memory.woken_at > now or not _rests(memory.observation):
+            return None
+        memory.woken_at = max(now, memory.woken_at + WAKE_EVERY_S)
+        return memory.woken_at - now
+
         del self.memories[key]
         self._tally.forget(key)
         self._applier.forget(key[0], offspring.all_names(key[1]))
@@ -304,6 +318,13 @@ def _fresh(body: Mapping[str, Any]) -> Memory:
 
 def _refusal(queue: Queue) -> Problem | None:
     try:
+def _rests(o: Observation | None) -> bool:
+    """No worker is there because nothing was waiting when we last looked."""
+    if o is None or o.decision is None or o.decision.desired > 0 or o.decision.limiter in ("manual", "suspend"):
+        return False
+    return o.database is None or o.database.stats is None or o.database.stats.due == 0
+
+
         accept.check(queue)
     except SpecError as ex:
         return Problem(ex.reason, ex.message)

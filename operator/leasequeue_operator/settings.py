@@ -50,6 +50,11 @@ class Settings(BaseSettings):
         default=60.0, ge=5, le=3600, description="Seconds between two full lists, which notice what a watch missed."
     )
     watch_timeout_s: int = Field(default=300, ge=10, le=3600, description="Seconds after which a watch is opened anew.")
+    listen: bool = Field(
+        default=True,
+        description="Whether to listen to the databases, so that the first item of an idle queue waits for no poll. One more "
+        "connection a database.",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level of the log lines.")
 
     @field_validator("watch_namespaces", "image_pull_secrets", mode="before")

@@ -73,6 +73,24 @@ CASES: list[tuple[dict[str, Any], str | None]] = [
     (at("database.table", None), "spec.database.table"),
     (at("database.secretRef", {"name": "Not_A_Name"}), "spec.database.secretRef.name"),
     (at("database.secretRef", {"name": "db", "key": "a/b"}), "spec.database.secretRef.key"),
+    # TLS
+    (at("database.sslMode", "require"), None),
+    (at("database.sslMode", "prefer"), "spec.database.sslMode"),
+    (at("database.sslMode", "disable"), "spec.database.sslMode"),
+    (at("database", {"sslMode": "verify-full", "caSecretRef": {"name": "ca"}}), None),
+    (at("database", {"sslMode": "verify-ca", "caSecretRef": {"name": "ca", "key": "root.pem"}}), None),
+    (at("database", {"sslMode": "verify-full", "systemCA": True}), None),
+    (at("database", {"caSecretRef": {"name": "ca"}}), None),
+    (at("database", {"systemCA": True}), None),
+    (at("database.sslMode", "verify-full"), "need to know whom to trust"),
+    (at("database", {"sslMode": "verify-ca", "systemCA": False}), "need to know whom to trust"),
+    (at("database", {"sslMode": "verify-ca", "systemCA": True}), "must be verify-full with systemCA"),
+    (at("database", {"sslMode": "require", "caSecretRef": {"name": "ca"}}), "require checks no certificate"),
+    (at("database", {"systemCA": True, "caSecretRef": {"name": "ca"}}), "exclude each other"),
+    (at("database", {"systemCA": False, "caSecretRef": {"name": "ca"}}), None),
+    (at("database.caSecretRef", {"name": "ca", "namespace": "kube-system"}), "unknown field"),
+    (at("database.caSecretRef", {"name": "ca", "key": "a/b"}), "spec.database.caSecretRef.key"),
+    (at("database.schemaSecretRef", {"name": "db", "namespace": "kube-system"}), "unknown field"),
     # confirmTable
     (at("database", {"manageSchema": "Adopt", "confirmTable": "public.jobs"}), None),
     (at("database", {"manageSchema": "Create", "schema": "s", "confirmTable": "s.jobs"}), None),
@@ -210,7 +228,7 @@ def test_every_default_is_filled_in(lab: Lab, changed: list[tuple[int, str]]) ->
         assert spec[section][name] == setting.default
     assert spec["scaling"] == {
         "mode": "Auto", "minReplicas": 0, "maxReplicas": 10, "pollPeriodSeconds": 5, "drainTargetSeconds": 120,
-        "scaleDownStabilizationSeconds": 60,
+        "scaleDownStabilizationSeconds": 30,
     }  # fmt: skip
     assert spec["alerts"] == {"inflightWarningPercent": 80, "inflightCriticalPercent": 95, "oldestPendingSeconds": 600}
     assert (spec["replicas"], spec["suspend"]) == (1, False)

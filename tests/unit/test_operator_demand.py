@@ -124,4 +124,4 @@ def test_the_sample_carries_counters_lanes_and_age() -> None:
 
 def test_the_spec_is_taken_over() -> None:
     spec = scaling_spec(samples.queue(scaling={"drainTargetSeconds": 30, "latencyTargetSeconds": 45}).spec)
-    assert (spec.drain_s, spec.latency_s, spec.stabilization_s) == (30, 45, 60)
+    assert (spec.drain_s, spec.latency_s, spec.stabilization_s) == (30, 45, 30)

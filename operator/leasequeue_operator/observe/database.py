@@ -20,10 +20,17 @@ class Hub:
     Args:
         clock: monotonic seconds.
         wall: seconds since 1970 UTC.
+        heard: called with the uid of a queue whose table has just got items, a few times a second at most; None: nobody
+            listens, and a database costs one connection instead of two.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
-        self._clock, self._wall = clock, wall
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        heard: Callable[[str], None] | None = None,
+    ) -> None:
+        self._clock, self._wall, self._heard = clock, wall, heard
         self._groups: dict[str, Group] = {}
         self._group_of: dict[str, str] = {}
 
@@ -31,6 +38,12 @@ class Hub:
         """What the database shows of one queue, at most `max_age_s` old unless it cannot be read."""
         group = await self._join(connection, wanted)
         return await group.look(wanted, max_age_s)
+
+    def expire(self, uid: str) -> None:
+        """What is known of a queue is out of date: the next look asks the database."""
+        group = self._groups.get(self._group_of.get(uid, ""))
+        if group is not None:
+            group.expire(uid)
 
     async def _join(self, connection: Connection, wanted: Wanted) -> Group:
         name = connection.group
@@ -40,7 +53,7 @@ class Hub:
             await self._leave(wanted.uid)
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = Group(connection.dsn, self._clock, self._wall)
+            group = self._groups[name] = Group(connection.dsn, self._clock, self._wall, self._heard)
         self._group_of[wanted.uid] = name
         group.join(wanted.uid)
         return group

@@ -27,6 +27,7 @@ from leasequeue.schema.verify import averify
 from leasequeue.table import Table
 from leasequeue.workers import WorkerRow
 from leasequeue_operator.observe import cordons, failures
+from leasequeue_operator.observe.listen import Listener
 from leasequeue_operator.observe.view import DatabaseView
 from leasequeue_operator.plan.problem import Problem
 
@@ -68,9 +69,18 @@ class _Member:
 
 
 class Group:
-    """The queues of one database, and the connection to it."""
+    """The queues of one database, and the connection to it.
 
-    def __init__(self, text: str, clock: Callable[[], float], wall: Callable[[], float]) -> None:
+    Args:
+        text: connection string.
+        clock: monotonic seconds.
+        wall: seconds since 1970 UTC.
+        heard: called with the uid of a queue whose table has just got items; None: nobody listens.
+    """
+
+    def __init__(
+        self, text: str, clock: Callable[[], float], wall: Callable[[], float], heard: Callable[[str], None] | None = None
+    ) -> None:
         self._dsn, self._clock, self._wall = text, clock, wall
         self._members: dict[str, _Member] = {}
         self._users: set[str] = set()
@@ -81,6 +91,8 @@ class Group:
         self._failures = 0
         self._retry_at = float("-inf")
 
+        self._on_heard = heard
+        self._listener = Listener(text, self._heard) if heard is not None else None
     async def look(self, wanted: Wanted, max_age_s: float) -> DatabaseView:
         """See `Hub.look`."""
         async with self._lock:
@@ -96,6 +108,12 @@ class Group:
 
     def join(self, uid: str) -> None:
         """A queue is about to look: from now on the group is in use."""
+    def expire(self, uid: str) -> None:
+        """What is known of a queue is out of date: the next look asks."""
+        member = self._members.get(uid)
+        if member is not None:
+            member.asked_at = float("-inf")
+
         self._users.add(uid)
 
     def leave(self, uid: str) -> bool:
@@ -104,8 +122,23 @@ class Group:
         self._members.pop(uid, None)
         return not self._users
 
+        self._listen()
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
+        if self._listener is not None:
+            await self._listener.close()
+        await self._disconnect()
+
+    def _listen(self) -> None:
+        if self._listener is not None:
+            self._listener.want(m.table.channel for m in self._members.values() if m.table is not None)
+
+    def _heard(self, channels: set[str]) -> None:
+        for uid, member in list(self._members.items()):
+            if self._on_heard is not None and member.table is not None and member.table.channel in channels:
+                self._on_heard(uid)
+
+    async def _disconnect(self) -> None:
         conn, self._conn = self._conn, None
         if conn is not None:
             await conn.close()
@@ -172,8 +205,9 @@ class Group:
     async def _connection(self) -> psycopg.AsyncConnection[Any] | None:
         """The open connection, or a new one if it is time to try; None says that `_unreachable` tells why."""
         now = self._clock()
+        self._listen()
         if self._conn is not None and (self._conn.closed or now - self._connected_at > CONNECTION_AGE_S):
-            await self.close()
+            await self._disconnect()
         if self._conn is not None:
             return self._conn
         if now < self._retry_at:
@@ -186,7 +220,7 @@ class Group:
             return None
         self._connected_at = now
         if self._read_only(self._conn):
-            await self.close()
+            await self._disconnect()
             self._failed(Problem("DatabaseReadOnly", "The server is a read-only standby: the Secret must lead to the primary."))
             return None
         self._unreachable, self._failures = None, 0
@@ -206,7 +240,7 @@ class Group:
 
     async def _maybe_drop(self, ex: BaseException) -> None:
         if failures.breaks_connection(ex):
-            await self.close()
+            await self._disconnect()
 
     async def _resolve(self, member: _Member) -> None:
         """Find the table, judge it, and learn who owns it."""

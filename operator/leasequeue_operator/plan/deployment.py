@@ -69,7 +69,7 @@ def _container(queue: Queue, default_image: str) -> dict[str, Any]:
         "command": ["leasequeue-worker"],
         "env": pod.environment(pod.defaults(), worker.env, pod.variables(_settings(queue)), _identity()),
         "ports": [{"name": "metrics", "containerPort": pod.HTTP_PORT, "protocol": "TCP"}],
-        "startupProbe": _probe("/healthz", periodSeconds=1, failureThreshold=120),
+        "startupProbe": _probe("/healthz", periodSeconds=1, failureThreshold=300),
         "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=6),
         # Short: a drained worker that is about to go says so by turning not ready.
         "readinessProbe": _probe("/readyz", periodSeconds=2, failureThreshold=1),

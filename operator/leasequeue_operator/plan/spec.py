@@ -115,7 +115,7 @@ class Scaling(Section):
     poll_period_seconds: int = Field(default=5, ge=1)
     drain_target_seconds: int = Field(default=120, ge=1)
     latency_target_seconds: int | None = None
-    scale_down_stabilization_seconds: int = Field(default=60, ge=0)
+    scale_down_stabilization_seconds: int = Field(default=30, ge=0)
     schedules: list[Schedule] = []
 
 

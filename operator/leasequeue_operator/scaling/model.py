@@ -56,7 +56,7 @@ class ScalingSpec:
     poll_s: float = 5
     drain_s: float = 120
     latency_s: float | None = None
-    stabilization_s: float = 60
+    stabilization_s: float = 30
     slack: float = 1.0
     schedules: tuple[Schedule, ...] = ()
     manual_replicas: int | None = None
