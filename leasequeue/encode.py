@@ -1,8 +1,8 @@
-"""Turns a row given to `enqueue` into JSON text whose values fit their columns exactly, or refuses it by row and column.
+"""Turns a row given to `enqueue` into texts that fit their columns exactly, or refuses it by row and column.
 
-JSON text, since a value then goes through its column's own input function on the server: numerics keep every digit, arrays and
-enums work, and a row needs no Python type for its column. What PostgreSQL would take and change silently is refused here: floats
-and surplus digits for numeric, times without a zone, NaN and Infinity.
+Texts, since a value then goes through its column's own input function on the server: numerics keep every digit, arrays and enums
+work, and a row needs no Python type for its column. What PostgreSQL would take and change silently is refused here: floats and
+surplus digits for numeric, times without a zone, NaN and Infinity.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from functools import partial
+from json.encoder import encode_basestring as quote
 from typing import Any
 from uuid import UUID
 
@@ -21,12 +23,17 @@ from leasequeue.errors import BadInput
 from leasequeue.table import LEASE_COLUMNS, Table
 
 Encoder = Callable[[Any], str]
+Texts = list[str | None]
+Where = Callable[[int], str]
 
 # Lease columns that a caller may give; the others belong to the engine.
 GIVEN_LEASE_COLUMNS = frozenset({"id", "idempotency_key", "priority", "run_at", "lane", "trace_id", "source_hash"})
+MAX_SHAPES = 1_000
 _NUMERIC = re.compile(r"numeric(?:\((\d+),(-?\d+)\))?")
+_PLAIN_NUMBER = re.compile(r"-?[0-9]{1,100}(?:\.([0-9]{1,100}))?")
 _TEXT = re.compile(r"text|character varying(\(\d+\))?|character\(\d+\)|citext")
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # not the text of a backslash and u0000
+_JSON = ("json", "jsonb")
 _INTEGERS = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 
 
@@ -34,7 +41,30 @@ class _Unfit(ValueError):
     """A value does not fit its column; the message says what would."""
 
 
-_quote = partial(json.dumps, ensure_ascii=False)
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A set of columns that rows give.
+
+    Args:
+        columns: their names, sorted.
+        fields: name and encoder of each.
+        labels: name of each as a JSON key, and whether its text is JSON already.
+        run_at: position of that column; None where it is not given.
+        statements: what was rendered for this set.
+    """
+
+    columns: tuple[str, ...]
+    fields: tuple[tuple[str, Encoder], ...]
+    labels: tuple[tuple[str, bool], ...]
+    run_at: int | None = None
+    statements: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def json(self, texts: Texts) -> str:
+        """The row as a JSON object."""
+        parts = []
+        for (label, raw), text in zip(self.labels, texts, strict=True):
+            parts.append(label + ("null" if text is None else text if raw else quote(text)))
+        return "{" + ",".join(parts) + "}"
 
 
 class RowEncoder:
@@ -46,44 +76,68 @@ class RowEncoder:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._encoders: dict[str, tuple[str, Encoder]] = {}
+        self._shapes: dict[tuple[Any, ...], Shape] = {}
 
-    def encode(self, row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], str]:
-        """Columns of the row, sorted, and its JSON text.
+    @classmethod
+    def of(cls, table: Table) -> RowEncoder:
+        """The table's own: it keeps what it has learnt from call to call."""
+        kept: RowEncoder = table.kept.setdefault("encoder", cls(table))
+        return kept
+
+    def encode(self, row: Mapping[str, Any], number: int, where: Where) -> tuple[Shape, Texts]:
+        """The row's set of columns, and its values as texts in their order.
 
         Args:
             row: column → value.
-            where: which row it is, for errors, such as `row 3` or `line 12`.
+            number: which row it is, from 1.
+            where: names a row by its number, for errors, such as `row 3` or `line 12`.
 
         Raises:
             BadInput: names the row, the column, the value and what would be right.
         """
-        if not isinstance(row, Mapping):
-            raise BadInput(where, type(row).__name__, "must be an object of columns and values")
-        names = tuple(sorted(row))
-        parts = []
-        for name in names:
-            label, encoder = self._encoders.get(name) or self._learn(name, where)
-            value = row[name]
-            try:
-                parts.append(label + ("null" if value is None else encoder(value)))
-            except ValueError as ex:
-                raise BadInput(f"{where}, column {name}", value, _reason(ex)) from None
-        return names, "{" + ",".join(parts) + "}"
+        if type(row) is not dict and not isinstance(row, Mapping):
+            raise BadInput(where(number), type(row).__name__, "must be an object of columns and values")
+        shape = self._shapes.get(tuple(row)) or self._learn(row, number, where)
+        try:
+            return shape, [None if (value := row[name]) is None else encode(value) for name, encode in shape.fields]
+        except ValueError:
+            raise _refused(shape, row, number, where) from None
 
-    def _learn(self, name: str, where: str) -> tuple[str, Encoder]:
+    def _learn(self, row: Mapping[str, Any], number: int, where: Where) -> Shape:
+        for name in row:
+            self._check(name, number, where)
+        columns = tuple(sorted(row))
+        types = [self._table.columns[name] for name in columns]
+        fields = tuple((name, encoder_of(kind)) for name, kind in zip(columns, types, strict=True))
+        labels = tuple((quote(name) + ":", kind in _JSON) for name, kind in zip(columns, types, strict=True))
+        run_at = columns.index("run_at") if "run_at" in columns else None
+        shape = self._shapes.get(columns) or Shape(columns, fields, labels, run_at)
+        if len(self._shapes) >= MAX_SHAPES:  # rows of ever new sets of columns must not fill the memory
+            self._shapes.clear()
+        self._shapes[columns] = self._shapes[tuple(row)] = shape
+        return shape
+
+    def _check(self, name: Any, number: int, where: Where) -> None:
         if name in LEASE_COLUMNS and name not in GIVEN_LEASE_COLUMNS:
             allowed = ", ".join(sorted(GIVEN_LEASE_COLUMNS))
-            raise BadInput(where, name, f"is a column of the engine's own; of the lease columns a row may give {allowed}")
+            raise BadInput(
+                where(number), name, f"is a column of the engine's own; of the lease columns a row may give {allowed}"
+            )
         if not isinstance(name, str) or not self._table.has(name):
             own = ", ".join(c for c in self._table.columns if c not in LEASE_COLUMNS or c in GIVEN_LEASE_COLUMNS)
-            raise BadInput(where, name, f"is no column of {self._table.label}; a row may give: {own}")
-        learnt = self._encoders[name] = (_quote(name) + ":", encoder_of(self._table.columns[name]))
-        return learnt
+            raise BadInput(where(number), name, f"is no column of {self._table.label}; a row may give: {own}")
 
 
-def _reason(error: ValueError) -> str:
-    return error.problem if isinstance(error, BadInput) else str(error)
+def _refused(shape: Shape, row: Mapping[str, Any], number: int, where: Where) -> BadInput:
+    """Which of the row's values does not fit, and why."""
+    for name, encode in shape.fields:
+        value = row[name]
+        try:
+            if value is not None:
+                encode(value)
+        except ValueError as ex:
+            return BadInput(f"{where(number)}, column {name}", value, ex.problem if isinstance(ex, BadInput) else str(ex))
+    return BadInput(where(number), row, "changed while it was read")
 
 
 def encoder_of(type_name: str) -> Encoder:
@@ -105,10 +159,15 @@ def encoder_of(type_name: str) -> Encoder:
         "real": _float,
         "bytea": _bytes,
     }
-    return exact.get(type_name, _other)
+    return exact.get(type_name, _array if type_name.endswith("[]") else _other)
 
 
 def _numeric(value: Any, *, scale: int | None) -> str:
+    if type(value) is Decimal or type(value) is str or (type(value) is int and -(10**18) < value < 10**18):
+        text = str(value)
+        plain = _PLAIN_NUMBER.fullmatch(text)
+        if plain and (scale is None or len(plain[1] or "") <= scale):
+            return text  # most amounts by far; what follows is ten times slower
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
         raise _Unfit("must be a Decimal, a whole number or a string of digits")
     if isinstance(value, float) and not value.is_integer():
@@ -137,7 +196,7 @@ def _integer(value: Any, *, bound: int, type_name: str) -> str:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise _Unfit("must be text")
-    return _quote(_clean(value))
+    return value if value.isprintable() else _clean(value)
 
 
 def _clean(value: str) -> str:
@@ -152,10 +211,10 @@ def _clean(value: str) -> str:
 
 def _uuid(value: Any) -> str:
     if isinstance(value, UUID):
-        return f'"{value}"'
+        return value.hex
     if isinstance(value, str):
         try:
-            return f'"{UUID(value)}"'
+            return UUID(value).hex
         except ValueError:
             pass
     raise _Unfit("must be a uuid")
@@ -169,7 +228,7 @@ def _instant(value: Any) -> str:
             raise _Unfit("must be a time in ISO 8601 with its offset, such as 2026-01-31T12:00:00Z") from None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise _Unfit("must be a time with its offset (UTC or other): without one its meaning depends on the session")
-    return f'"{value.isoformat()}"'
+    return value.isoformat()
 
 
 def _boolean(value: Any) -> str:
@@ -188,15 +247,15 @@ def _float(value: Any) -> str:
 
 def _bytes(value: Any) -> str:
     if isinstance(value, str) and re.fullmatch(r"\\x([0-9a-fA-F]{2})*", value):
-        return _quote(value)
+        return value
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _quote("\\x" + bytes(value).hex())
+        return "\\x" + bytes(value).hex()
     raise _Unfit("must be bytes, or text such as \\x00ff")
 
 
 def _json(value: Any) -> str:
     text = _plain_json(value)
-    if _NUL.search(text):
+    if "\\u0000" in text and _NUL.search(text):
         raise _Unfit("holds a NUL character (\\u0000), which jsonb cannot store")
     return text
 
@@ -209,7 +268,24 @@ def _plain_json(value: Any) -> str:
 
 
 def _other(value: Any) -> str:
-    """Dates, intervals, arrays, enums, …: the server's input function judges the text."""
+    """Dates, intervals, enums, domains, …: the server's input function judges the text."""
     if isinstance(value, str):
-        return _quote(_clean(value))
-    return _json(value)
+        return _text(value)
+    text = _json(value)
+    return str(json.loads(text)) if text.startswith('"') else text
+
+
+def _array(value: Any) -> str:
+    """PostgreSQL's text of an array, `{…}`, from a list; a text is taken as it is."""
+    if not isinstance(value, (list, tuple)):
+        return _other(value)
+    return "{" + ",".join(map(_element, value)) + "}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, (list, tuple)):
+        return _array(value)
+    text = _other(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import psycopg
 
-from leasequeue.encode import RowEncoder
+from leasequeue.encode import RowEncoder, Shape, Texts
 from leasequeue.errors import BadInput, LeaseQueueError
 from leasequeue.rows import Result
-from leasequeue.run import Batch, Flow, Operation, Query, Steps, arun, run
+from leasequeue.run import Batch, Flow, Operation, Query, Steps, arun, callers_transaction, one, run, single
 from leasequeue.table import Table, quoted
 
 OnDuplicate = Literal["skip", "error"]
@@ -77,7 +77,8 @@ def enqueue(
         DuplicateKey: see `on_duplicate`.
         psycopg.Error: the database refused the rows (a constraint of the table's own) or did not answer.
     """
-    return run(conn, enqueue_flow(table, rows, on_duplicate=on_duplicate, notify=notify, where=where))
+    inside = callers_transaction(conn)
+    return run(conn, enqueue_flow(table, rows, on_duplicate=on_duplicate, notify=notify, inside=inside, where=where))
 
 
 async def aenqueue(
@@ -89,7 +90,8 @@ async def aenqueue(
     notify: bool = True,
 ) -> list[Enqueued]:
     """Async twin of `enqueue`."""
-    return await arun(conn, enqueue_flow(table, rows, on_duplicate=on_duplicate, notify=notify))
+    inside = callers_transaction(conn)
+    return await arun(conn, enqueue_flow(table, rows, on_duplicate=on_duplicate, notify=notify, inside=inside))
 
 
 def enqueue_flow(
@@ -98,16 +100,22 @@ def enqueue_flow(
     *,
     on_duplicate: OnDuplicate,
     notify: bool,
+    inside: bool,
     where: Callable[[int], str] = "row {}".format,
 ) -> Flow[list[Enqueued]]:
-    """Flow behind `enqueue`."""
+    """Flow behind `enqueue`. `inside`: in the caller's transaction."""
     check_on_duplicate(on_duplicate)
     if len(rows) > MAX_ROWS:
         raise BadInput("rows", len(rows), f"at most {MAX_ROWS} in one call; enqueue_many takes any number")
     if not rows:
         return []
-    encoder = RowEncoder(table)
-    encoded = [encoder.encode(row, where(number)) for number, row in enumerate(rows, 1)]
+    encoder = RowEncoder.of(table)
+    encoded = [encoder.encode(row, number, where) for number, row in enumerate(rows, 1)]
+    if len(encoded) == 1:
+        shape, texts = encoded[0]
+        alone = yield from _one_flow(table, shape, texts, on_duplicate=on_duplicate, notify=notify, inside=inside)
+        if alone is not None:
+            return [alone]
     adding = _Enqueue(table, rows, encoded, on_duplicate, notify)
     added: list[Enqueued] = yield Operation(
         adding.steps, lock_timeout_ms=LOCK_TIMEOUT_MS, statement_timeout_ms=STATEMENT_TIMEOUT_MS
@@ -142,13 +150,56 @@ def insert_parts(columns: Sequence[str]) -> dict[str, str]:
     }
 
 
+def _one_flow(
+    table: Table, shape: Shape, texts: Texts, *, on_duplicate: OnDuplicate, notify: bool, inside: bool
+) -> Flow[Enqueued | None]:
+    """One row by one statement, and the holder of its key by a second one where there is a holder; None: neither (a trigger swallowed the
+    row, or the holder was deleted just now), which the general way sorts out."""
+    insert = _insert_one(table, shape, texts, notify=notify, inside=inside)
+    made: Result = yield Operation(
+        lambda: one(insert), lock_timeout_ms=LOCK_TIMEOUT_MS, statement_timeout_ms=STATEMENT_TIMEOUT_MS, alone=True
+    )
+    if made.rows:
+        return Enqueued(made.scalar, created=True)
+    if "idempotency_key" not in shape.columns:
+        return None
+    key = texts[shape.columns.index("idempotency_key")]
+    holders = yield from single(existing_query(table, [key]))
+    if not holders.rows:
+        return None
+    holder = holders.rows[0][1]
+    if on_duplicate == "error":
+        raise DuplicateKey(str(key), holder)
+    return Enqueued(holder, created=False)
+
+
+def _insert_one(table: Table, shape: Shape, texts: Texts, *, notify: bool, inside: bool) -> Query:
+    name = f"enqueue_one {notify} {inside}"
+    text = shape.statements.get(name)
+    if text is None:
+        text = shape.statements[name] = table.sql(
+            "enqueue_one",
+            columns=", ".join(map(quoted, shape.columns)) or quoted("lane"),
+            values=", ".join(["%s"] * len(shape.columns)) or "NULL",
+            bounds="" if inside else f"WHEN set_config('lock_timeout', '{LOCK_TIMEOUT_MS}ms', true) IS NULL THEN NULL",
+            run_at="NULL" if shape.run_at is None else "%s",
+            wake=f", pg_notify('{table.channel}', '')" if notify else "",
+        )
+    return Query(text, texts if shape.run_at is None else [*texts, texts[shape.run_at]])
+
+
+def existing_query(table: Table, keys: list[str | None]) -> Query:
+    """Query for the rows that hold these keys."""
+    return Query(table.sql("enqueue_existing"), {"keys": keys})
+
+
 @dataclass(frozen=True, slots=True)
 class _Enqueue:
     """One call; `steps` may run more than once (retries), each time from the start."""
 
     table: Table
     rows: Sequence[Mapping[str, Any]]
-    encoded: list[tuple[tuple[str, ...], str]]
+    encoded: list[tuple[Shape, Texts]]
     on_duplicate: OnDuplicate
     notify: bool
 
@@ -177,16 +228,16 @@ class _Enqueue:
         """Neighbouring rows that give the same columns: one INSERT each, so that the order given is the order made."""
         runs: list[list[int]] = []
         for n in numbers:
-            if runs and self.encoded[runs[-1][-1]][0] == self.encoded[n][0]:
+            if runs and self.encoded[runs[-1][-1]][0] is self.encoded[n][0]:
                 runs[-1].append(n)
             else:
                 runs.append([n])
         return runs
 
     def _insert(self, numbers: list[int]) -> Query:
-        columns = self.encoded[numbers[0]][0]
-        text = "[" + ",".join(self.encoded[n][1] for n in numbers) + "]"
-        return Query(self.table.sql("enqueue", **insert_parts(columns)), {"rows": text})
+        shape = self.encoded[numbers[0]][0]
+        text = "[" + ",".join(shape.json(self.encoded[n][1]) for n in numbers) + "]"
+        return Query(self.table.sql("enqueue", **insert_parts(shape.columns)), {"rows": text})
 
     def _note_created(self, answers: list[Enqueued | None], numbers: list[int], inserted: Result) -> None:
         """Inserted rows come back in order, less those whose key was there: walk both lists together."""
@@ -204,7 +255,7 @@ class _Enqueue:
         keys = [self.rows[n].get("idempotency_key") for n in numbers]
         if None in keys:
             raise LeaseQueueError(f"{self.table.label}: a trigger of the table keeps rows from being inserted")
-        return Query(self.table.sql("enqueue_existing"), {"keys": keys})
+        return existing_query(self.table, keys)
 
     def _note_existing(self, answers: list[Enqueued | None], numbers: list[int], existing: Result) -> None:
         holders = dict(existing.rows)

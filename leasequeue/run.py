@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -45,7 +45,7 @@ class Query:
     """One rendered statement and its parameters."""
 
     text: str
-    params: Mapping[str, Any] | None
+    params: Mapping[str, Any] | Sequence[Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ class Operation(Generic[T]):
         free_plans: leave the planner its choice (needed where a BRIN index is read).
         one_plan: plan each statement once a connection, whatever its parameters. For statements whose one good plan is the same for all
             of them: planning a claim of 20 anew cost a fifth of it. Not for lanes: without its values the planner misjudges them by far.
+        alone: its only statement bounds its own wait for locks and is right at any isolation level, so on an idle connection it is sent
+            without BEGIN, limits and COMMIT. A retry is a transaction like any other's.
     """
 
     steps: Callable[[], Steps[T]]
@@ -79,6 +81,7 @@ class Operation(Generic[T]):
     lock_timeout_ms: int = LOCK_TIMEOUT_MS
     free_plans: bool = False
     one_plan: bool = False
+    alone: bool = False
 
     def limits(self) -> Query:
         """The statement that opens the transaction."""
@@ -163,14 +166,15 @@ def run(conn: psycopg.Connection[Any], flow: Flow[T]) -> T:
 def _run_operation(conn: psycopg.Connection[Any], operation: Operation[T]) -> T:
     if callers_transaction(conn):
         return _run_inside(conn, operation.steps())
-    backoff = _Backoff()
+    backoff, alone = _Backoff(), operation.alone
     while True:
         try:
-            return _run_own(conn, operation)
+            return _run_own(conn, operation, alone)
         except RETRIED:
             wait_s = backoff.next_wait_s()
             if wait_s is None:
                 raise
+            alone = False
             time.sleep(wait_s)
 
 
@@ -206,10 +210,10 @@ def keep_limits(conn: psycopg.Connection[Any], *, durable: bool = True, one_plan
     _kept[conn] = usual
 
 
-def _run_own(conn: psycopg.Connection[Any], operation: Operation[T]) -> T:
+def _run_own(conn: psycopg.Connection[Any], operation: Operation[T], alone: bool) -> T:
     steps = operation.steps()
-    limits: Query | None = operation.limits()
-    if _kept.get(conn) == limits:
+    limits: Query | None = None if alone else operation.limits()
+    if limits is not None and _kept.get(conn) == limits:
         limits = None
     try:
         batch = next(steps)
@@ -292,14 +296,15 @@ async def arun(conn: psycopg.AsyncConnection[Any], flow: Flow[T]) -> T:
 async def _arun_operation(conn: psycopg.AsyncConnection[Any], operation: Operation[T]) -> T:
     if callers_transaction(conn):
         return await _arun_inside(conn, operation.steps())
-    backoff = _Backoff()
+    backoff, alone = _Backoff(), operation.alone
     while True:
         try:
-            return await _arun_own(conn, operation)
+            return await (_arun_alone if alone else _arun_own)(conn, operation)
         except RETRIED:
             wait_s = backoff.next_wait_s()
             if wait_s is None:
                 raise
+            alone = False
             await asyncio.sleep(wait_s)
 
 
@@ -312,6 +317,17 @@ async def _arun_inside(conn: psycopg.AsyncConnection[Any], steps: Steps[T]) -> T
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+async def _arun_alone(conn: psycopg.AsyncConnection[Any], operation: Operation[T]) -> T:
+    steps = operation.steps()
+    (query,) = next(steps).queries
+    try:
+        result = await aresult_of(await conn.execute(query.text, query.params), conn)
+    except errors.FeatureNotSupported:
+        await conn.execute("DEALLOCATE ALL", prepare=False)
+        raise
+    return _finish(steps, [result])
 
 
 async def _arun_own(conn: psycopg.AsyncConnection[Any], operation: Operation[T]) -> T:

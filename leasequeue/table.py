@@ -58,6 +58,7 @@ class Table:
         name: table name, unquoted.
         columns: type of each column as `format_type` names it.
         strict: its claim index is that of strict lanes, which holds rows without a lane only.
+        kept: what other modules have worked out for this table, by their own names.
     """
 
     oid: int
@@ -65,6 +66,7 @@ class Table:
     name: str
     columns: Mapping[str, str]
     strict: bool = False
+    kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     _texts: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property

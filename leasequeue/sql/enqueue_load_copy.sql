@@ -1,2 +1,2 @@
--- Streams the rows in; the client holds none of them.
-COPY pg_temp.leasequeue_load (ord, shape, item) FROM STDIN
+-- Streams rows of one set of columns into the table: no key of theirs may be there.
+COPY {table} ({columns}) FROM STDIN

@@ -1,2 +1,2 @@
--- Ends a load inside the caller's transaction, which may load again before it commits.
+-- Makes room for the next rows that need the temporary table.
 DROP TABLE pg_temp.leasequeue_load

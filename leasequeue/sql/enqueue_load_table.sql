@@ -1,2 +1,2 @@
--- Holds the rows of one bulk load on the server until they are inserted; gone with the transaction.
-CREATE TEMPORARY TABLE leasequeue_load (ord bigint, shape integer, item json) ON COMMIT DROP
+-- Holds rows of one set of columns until they are inserted, in columns of the queue's own types; gone with the transaction at the latest.
+CREATE TEMPORARY TABLE leasequeue_load ON COMMIT DROP AS SELECT {columns} FROM {table} WITH NO DATA

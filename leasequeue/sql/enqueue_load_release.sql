@@ -1,0 +1,2 @@
+-- A part is in.
+RELEASE SAVEPOINT leasequeue_load

@@ -1,0 +1,2 @@
+-- Undoes a part whose keys were there.
+ROLLBACK TO SAVEPOINT leasequeue_load
