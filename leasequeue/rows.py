@@ -4,20 +4,25 @@ psycopg refuses timestamps outside Python's range (`infinity`, BC years) with Da
 committed: one such row in a batch would lose all its leases. So would JSON nested deeper than Python's stack. The fast path stays
 psycopg's own; only when it refuses are the cells decoded one by one: times are clamped to the nearest that Python can hold, any
 other value stays the text that the server sent.
+
+A worker takes most cells only to hand them back or to write them down, so on its own connections a claim's rows stay text
+(`Query.raw`): a `Codec` decodes a cell when a handler asks for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Any
 
 import psycopg
-from psycopg import errors
-from psycopg.adapt import Transformer
+from psycopg import abc, errors
+from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.pq import Format
 from psycopg.pq.abc import PGresult
+from psycopg.types.string import TextLoader
 
 # What loaders raise: psycopg's own; json for numbers of more than 4,300 digits and for deep nesting; decimal for huge exponents.
 UNDECODABLE = (errors.DataError, ValueError, ArithmeticError, RecursionError)
@@ -25,10 +30,17 @@ UNDECODABLE = (errors.DataError, ValueError, ArithmeticError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one statement returned: column names and rows."""
+    """What one statement returned: column names and rows.
+
+    Args:
+        names: of the columns.
+        rows: values; with a codec, the text of each.
+        codec: decodes the cells of `rows`; None where they are decoded.
+    """
 
     names: tuple[str, ...]
     rows: list[tuple[Any, ...]]
+    codec: Codec | None = None
 
     def column(self, name: str) -> list[Any]:
         """All values of one column."""
@@ -60,7 +72,7 @@ def result_of(cursor: psycopg.Cursor[Any], conn: psycopg.Connection[Any]) -> Res
         rows = cursor.fetchall()
     except UNDECODABLE as ex:
         rows = _rescue(cursor.pgresult, conn, ex)
-    return Result(_names(cursor.pgresult, conn.info.encoding), rows)
+    return Result(names_of(cursor.pgresult, conn.info.encoding), rows)
 
 
 async def aresult_of(cursor: psycopg.AsyncCursor[Any], conn: psycopg.AsyncConnection[Any]) -> Result:
@@ -69,17 +81,80 @@ async def aresult_of(cursor: psycopg.AsyncCursor[Any], conn: psycopg.AsyncConnec
         rows = await cursor.fetchall()
     except UNDECODABLE as ex:
         rows = _rescue(cursor.pgresult, conn, ex)
-    return Result(_names(cursor.pgresult, conn.info.encoding), rows)
+    return Result(names_of(cursor.pgresult, conn.info.encoding), rows)
 
 
-def _names(result: PGresult | None, encoding: str) -> tuple[str, ...]:
+def names_of(result: PGresult | None, encoding: str) -> tuple[str, ...]:
     """Column names; `cursor.description` would cost 4 µs a column."""
-    return () if result is None else _decoded(tuple([result.fname(i) or b"" for i in range(result.nfields)]), encoding)
+    return () if result is None else _decoded_names(tuple([result.fname(i) or b"" for i in range(result.nfields)]), encoding)
 
 
 @lru_cache(maxsize=256)
-def _decoded(names: tuple[bytes, ...], encoding: str) -> tuple[str, ...]:
+def _decoded_names(names: tuple[bytes, ...], encoding: str) -> tuple[str, ...]:
     return tuple(name.decode(encoding) for name in names)
+
+
+def decoded(transformer: abc.Transformer, result: PGresult, conn: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    """All rows of a result, as psycopg decodes them for `conn`."""
+    transformer.set_pgresult(result)
+    try:
+        return transformer.load_rows(0, result.ntuples, tuple)
+    except UNDECODABLE as ex:
+        return _rescue(result, conn, ex)
+
+
+class TextContext:
+    """Adapters that leave every cell as the text that the server sent, for a `Transformer`."""
+
+    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+        self.connection: psycopg.Connection[Any] | None = conn
+        self.adapters = AdaptersMap()
+        self.adapters.register_loader(0, TextLoader)  # of every type that has no loader: there is no other
+
+
+def texts(transformer: abc.Transformer, result: PGresult) -> list[tuple[Any, ...]] | None:
+    """All rows of a result as text, None for NULL; None as a whole where a cell is no text in the connection's encoding.
+
+    Args:
+        transformer: made with a `TextContext`.
+        result: a statement's.
+    """
+    transformer.set_pgresult(result)
+    try:
+        return transformer.load_rows(0, result.ntuples, tuple)
+    except UnicodeDecodeError:
+        return None
+
+
+class Codec:
+    """Decodes cells of one row shape that were left as text, as psycopg would have.
+
+    Args:
+        types: oid of each column's type.
+        conn: its adapters and its time zone count.
+    """
+
+    def __init__(self, types: tuple[int, ...], conn: psycopg.Connection[Any]) -> None:
+        transformer = Transformer(conn)
+        self._loaders = [transformer.get_loader(oid, Format.TEXT) for oid in types]
+        self._types = [_type_name(oid) for oid in types]
+        plain = type(transformer.get_loader(0, Format.TEXT))
+        self._as_they_are = frozenset(i for i, loader in enumerate(self._loaders) if type(loader) is plain)
+
+    def value(self, position: int, text: str | None) -> Any:
+        """Value of a cell.
+
+        Args:
+            position: of its column.
+            text: as the server sent it; None for NULL.
+        """
+        if text is None or position in self._as_they_are:
+            return text
+        return _load(self._loaders[position], text.encode(), self._types[position])
+
+    def values(self, position: int, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Values of one column."""
+        return [self.value(position, row[position]) for row in rows]
 
 
 def _rescue(

@@ -27,6 +27,7 @@ from psycopg.rows import tuple_row
 
 from leasequeue import sql
 from leasequeue.rows import Result, aresult_of, result_of
+from leasequeue.wire import Wire
 
 T = TypeVar("T")
 
@@ -35,17 +36,31 @@ LOCK_TIMEOUT_MS = 300
 STATEMENT_TIMEOUT_MS = 10_000
 # 40001 serialization_failure, 40P01 deadlock_detected, 55P03 lock_not_available: the transaction rolled back whole, run it again.
 # 0A000: a column was added, and a prepared `RETURNING t.*` "must not change result type"; psycopg forgets its plans at ROLLBACK.
-RETRIED = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable, errors.FeatureNotSupported)
+# 26000 invalid_sql_statement_name: somebody else deallocated ours.
+RETRIED = (
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+    errors.LockNotAvailable,
+    errors.InvalidSqlStatementName,
+    errors.FeatureNotSupported,
+)
 ATTEMPTS = 4
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One rendered statement and its parameters."""
+    """One rendered statement and its parameters.
+
+    Args:
+        text: with `%(name)s` for parameters.
+        params: by name, or in order for `%s`.
+        raw: rows may come as text with a codec (`Result.codec`), as they do on a worker's own connections.
+    """
 
     text: str
     params: Mapping[str, Any] | Sequence[Any] | None
+    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,35 +204,47 @@ def _run_inside(conn: psycopg.Connection[Any], steps: Steps[T]) -> T:
         return result
 
 
-# Limits that hold for the whole session of a connection, see `keep_limits`.
-_kept: WeakKeyDictionary[psycopg.Connection[Any], Query] = WeakKeyDictionary()
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a connection keeps for its session: the limits of most operations, and the statements prepared on it."""
+
+    limits: Query
+    wire: Wire
+
+
+_kept: WeakKeyDictionary[psycopg.Connection[Any], _Kept] = WeakKeyDictionary()
 
 
 def keep_limits(conn: psycopg.Connection[Any], *, durable: bool = True, one_plan: bool = False) -> None:
-    """Set the limits of most operations on a connection for its whole session: they are not sent again with each of those, and one that is
-    a single statement becomes its own transaction. Operations with other limits bring their own as ever.
+    """Set the limits of most operations on a connection for its whole session: they are not sent again with each of those, which travel
+    in one packet each (`wire.py`), and one that is a single statement becomes its own transaction. Operations with other limits
+    bring their own as ever.
 
     Args:
-        conn: an idle autocommit connection that nobody else uses, with no pooler between (the settings would reach others).
+        conn: an idle autocommit connection that nobody else uses, with no pooler between (the settings would reach others). One in
+            another encoding than UTF-8 stays as it is.
         durable: as of those operations.
         one_plan: as of those operations.
     """
+    if conn.info.encoding != "utf-8":
+        return
     session, usual = (
         _limits(LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, durable, False, one_plan, local) for local in (False, True)
     )
     conn.execute("SET default_transaction_isolation = 'read committed'", prepare=False)
     conn.execute(session.text, prepare=False)
-    _kept[conn] = usual
+    _kept[conn] = _Kept(usual, Wire(conn))
 
 
 def _run_own(conn: psycopg.Connection[Any], operation: Operation[T], alone: bool) -> T:
     steps = operation.steps()
-    limits: Query | None = None if alone else operation.limits()
-    if limits is not None and _kept.get(conn) == limits:
-        limits = None
+    limits = operation.limits()
+    kept = _kept.get(conn)
     try:
         batch = next(steps)
-        if limits is None and batch.last and len(batch.queries) == 1:
+        if kept is not None and kept.limits == limits:
+            results = _on_wire(kept.wire, steps, batch)
+        elif alone:
             results = [_alone(conn, batch.queries[0])]
         else:
             results = _pipelined(conn, steps, batch, limits)
@@ -226,6 +253,18 @@ def _run_own(conn: psycopg.Connection[Any], operation: Operation[T], alone: bool
         _rollback(conn)
         raise
     return _finish(steps, results)
+
+
+def _on_wire(wire: Wire, steps: Steps[Any], batch: Batch) -> list[Result]:
+    """A transaction in as few packets as it has batches; the results of its last one."""
+    if batch.last and len(batch.queries) == 1:
+        return wire.ask(batch.queries)  # one statement is its own transaction
+    begin = BEGIN
+    while not batch.last:
+        results = wire.ask(batch.queries, before=begin)
+        begin = ""
+        batch = steps.send(results)
+    return wire.ask(batch.queries, before=begin, after="COMMIT")
 
 
 def _alone(conn: psycopg.Connection[Any], query: Query) -> Result:
@@ -237,12 +276,11 @@ def _alone(conn: psycopg.Connection[Any], query: Query) -> Result:
         raise
 
 
-def _pipelined(conn: psycopg.Connection[Any], steps: Steps[Any], batch: Batch, limits: Query | None) -> list[Result]:
+def _pipelined(conn: psycopg.Connection[Any], steps: Steps[Any], batch: Batch, limits: Query) -> list[Result]:
     """A transaction whose statements travel together; the results of its last batch."""
     with conn.pipeline():
         conn.execute(BEGIN)
-        if limits is not None:
-            conn.execute(limits.text, limits.params)
+        conn.execute(limits.text, limits.params)
         while True:
             cursors = [conn.execute(q.text, q.params) for q in batch.queries]
             if batch.last:
@@ -260,6 +298,8 @@ def _rollback(conn: psycopg.Connection[Any]) -> None:
         conn.execute("ROLLBACK")
     except psycopg.Error:
         conn.close()
+    if (kept := _kept.get(conn)) is not None:
+        kept.wire.forget()  # psycopg deallocates all statements at a ROLLBACK
 
 
 def _finish(steps: Steps[T], results: list[Result]) -> T:
