@@ -7,6 +7,7 @@ is read at every connect, so that a rotated Secret works from the next connectio
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,15 @@ from psycopg.types.json import set_json_loads
 
 from leasequeue import jsonio
 from leasequeue.errors import BadInput
+from leasequeue.tls import PLAIN, Tls
 
 CONNECT_TIMEOUT_S = 5
+DEFAULT_PORT = 5432
 # libpq, keepalives: a peer that vanished while we wait for an answer is noticed after idle + interval × count seconds.
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 # keys of a Secret as CloudNativePG and Crunchy write them → libpq parameters
 PARTS = {"host": "host", "port": "port", "user": "user", "username": "user", "password": "password", "dbname": "dbname"}
+_NAME_BYTES = 63
 _PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
 _USER_INFO = re.compile(r"(://[^:/@\s]*:).*@")
 
@@ -49,10 +53,12 @@ class DsnSource:
         dsn: libpq connection string or URI.
         path: a file that holds one, or a directory with a file `uri`, or files host, port, user (or username), password, dbname
             (a mounted Secret).
+        tls: settings that win over the DSN's own.
     """
 
     dsn: str | None = None
     path: Path | None = None
+    tls: Tls = PLAIN
 
     def __post_init__(self) -> None:
         if (self.dsn is None) == (self.path is None):
@@ -68,7 +74,7 @@ class DsnSource:
             return checked(self.dsn or "", "dsn")
         if self.path.is_dir():
             return self._read_directory(self.path)
-        return checked(strip_newline(_read(self.path)), str(self.path))
+        return checked(strip_newline(_read(self.path)), "dsn_file")
 
     @staticmethod
     def _read_directory(path: Path) -> str:
@@ -76,20 +82,24 @@ class DsnSource:
             return checked(strip_newline(_read(path / "uri")), "uri")
         parts = {key: _read(path / key) for key in PARTS if (path / key).exists()}
         if "host" not in parts:
-            raise BadInput("dsn_file", str(path), "holds neither a key uri nor a key host")
+            raise BadInput("dsn_file", _shown(path), "holds neither a key uri nor a key host")
         return from_parts(parts)
 
     def __repr__(self) -> str:
-        return f"DsnSource({self.path or '***'})"
+        return f"DsnSource({_shown(self.path) if self.path else '***'})"
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except OSError as ex:
-        raise BadInput("dsn_file", str(path), f"cannot be read: {ex.strerror}") from None
-    except UnicodeDecodeError:
-        raise BadInput("dsn_file", str(path), "is not UTF-8 text") from None
+    except (OSError, ValueError) as ex:
+        told = getattr(ex, "strerror", None) or ("is not UTF-8 text" if isinstance(ex, UnicodeDecodeError) else "not a path")
+        raise BadInput("dsn_file", _shown(path), f"cannot be read: {told}") from None
+
+
+def _shown(path: Path) -> str:
+    """The path, unless a DSN was given in its place."""
+    return "***" if re.search(r"[@=]|:/", str(path)) else str(path)
 
 
 def strip_newline(text: str) -> str:
@@ -106,16 +116,22 @@ def checked(dsn: str, field: str) -> str:
     if not dsn.strip():
         raise BadInput(field, "", "is empty; give a connection string such as postgresql://user@host/dbname")
     try:
-        conninfo_to_dict(dsn)
+        given = conninfo_to_dict(dsn)
         readable = not _splits_password(dsn)
-    except psycopg.ProgrammingError:
+    except (psycopg.ProgrammingError, UnicodeError):
         readable = False
     if not readable:
         raise BadInput(
             field, "***", "is not a libpq connection string; characters such as @ : / % in a URI's password must be "
             "percent-encoded, or give the parts host, port, user, password, dbname"
         )  # fmt: skip
+    if not all(map(_is_port, str(given.get("port") or DEFAULT_PORT).split(","))):
+        raise BadInput(field, "***", "holds a port that is not a number from 1 to 65535")
     return dsn
+
+
+def _is_port(text: str) -> bool:
+    return not text or (text.isascii() and text.isdecimal() and 0 < int(text) < 65536)
 
 
 def _splits_password(dsn: str) -> bool:
@@ -133,7 +149,7 @@ def from_parts(parts: dict[str, str]) -> str:
             which is refused with one: it may belong to it.
 
     Raises:
-        BadInput: names the key; never shows a password.
+        BadInput: names the key, never a value: a Secret filled in the wrong order holds its password under another key.
     """
     known: dict[str, Any] = {}
     for key, value in parts.items():
@@ -144,12 +160,12 @@ def from_parts(parts: dict[str, str]) -> str:
             continue
         value = strip_newline(value)
         if not value:
-            raise BadInput(key, value, "is empty")
+            raise BadInput(key, "", "is empty")
         known[PARTS[key]] = value
     if "host" in known:
         known["host"] = bare_host(known["host"])
-    if "port" in known and not (known["port"].isascii() and known["port"].isdecimal() and 0 < int(known["port"]) < 65536):
-        raise BadInput("port", known["port"], "must be a number from 1 to 65535")
+    if "port" in known and not _is_port(known["port"]):
+        raise BadInput("port", "***", "must be a number from 1 to 65535")
     return make_conninfo("", **known)
 
 
@@ -161,7 +177,7 @@ def bare_host(host: str) -> str:
     """
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if "%" in bare:
-        raise BadInput("host", host, "an address with a zone (%eth0) cannot be used; give a global address or a name")
+        raise BadInput("host", "***", "an address with a zone (%eth0) cannot be used; give a global address or a name")
     return bare
 
 
@@ -174,7 +190,7 @@ def parameters(source: DsnSource, *, lease_s: float, application_name: str) -> d
         "tcp_user_timeout": int(max(1.0, min(lease_s / 3, 15)) * 1000),
         "application_name": application_name,
     }
-    return {**ours, **given}
+    return source.tls.over({**ours, **given})
 
 
 def connect(source: DsnSource | str, *, lease_s: float = 30, application_name: str = "leasequeue") -> psycopg.Connection[Any]:
@@ -193,7 +209,11 @@ def connect(source: DsnSource | str, *, lease_s: float = 30, application_name: s
         psycopg.OperationalError: the server cannot be reached or refuses the login.
     """
     source = DsnSource(dsn=source) if isinstance(source, str) else source
-    conn = psycopg.connect(**parameters(source, lease_s=lease_s, application_name=application_name), autocommit=True)
+    given = parameters(source, lease_s=lease_s, application_name=application_name)
+    try:
+        conn = psycopg.connect(**given, autocommit=True)
+    except (psycopg.OperationalError, UnicodeError) as ex:
+        raise _told(ex, given) from None
     try:
         pid = conn.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
         _settle(conn, pid)
@@ -208,9 +228,11 @@ async def aconnect(
 ) -> psycopg.AsyncConnection[Any]:
     """Async twin of `connect`."""
     source = DsnSource(dsn=source) if isinstance(source, str) else source
-    conn = await psycopg.AsyncConnection.connect(
-        **parameters(source, lease_s=lease_s, application_name=application_name), autocommit=True
-    )
+    given = parameters(source, lease_s=lease_s, application_name=application_name)
+    try:
+        conn = await psycopg.AsyncConnection.connect(**given, autocommit=True)
+    except (psycopg.OperationalError, UnicodeError) as ex:
+        raise _told(ex, given) from None
     try:
         pid = await (await conn.execute("SELECT pg_backend_pid()", prepare=False)).fetchone()
         _settle(conn, pid)
@@ -218,6 +240,35 @@ async def aconnect(
         await conn.close()
         raise
     return conn
+
+
+def _told(error: Exception, given: Mapping[str, Any]) -> psycopg.OperationalError:
+    """The failure of a connect as it may be shown: without the values of the DSN.
+
+    The server repeats user and database, the resolver the host; with the parts of a Secret in the wrong order one of them is the
+    password. A host that was found is shown: then it is one.
+    """
+    if isinstance(error, UnicodeError):
+        return psycopg.OperationalError("failed to resolve host '***': not a host name")
+    text = str(error)
+    values = [str(given.get(key) or "") for key in ("user", "dbname", "password", "options", "application_name")]
+    if re.search("resolve|translate", text):
+        values += str(given.get("host") or "").split(",")
+    for value in values:
+        text = _masked(text, value)
+    for folder in str(given.get("host") or "").split(","):
+        if folder.startswith(("/", "@")) and not Path(folder).is_dir():
+            text = text.replace(folder, "***")
+    kind = type(error) if isinstance(error, psycopg.OperationalError) else psycopg.OperationalError
+    return kind(redact(text))
+
+
+def _masked(text: str, value: str) -> str:
+    """`text` with `value` hidden where it stands in quotes of whatever language, also cut to the 63 bytes of a name."""
+    cut = value.encode()[:_NAME_BYTES].decode(errors="ignore")
+    for form in {value, repr(value)[1:-1], cut} - {""}:
+        text = re.sub(rf"""(["'«»‹›„“”‚‘’`]\s?){re.escape(form)}(?=\s?["'«»‹›„“”‚‘’`])""", r"\1***", text)
+    return text
 
 
 def _settle(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], pid: Any) -> None:

@@ -18,6 +18,7 @@ from leasequeue.config import SETTINGS, LeaseConfig, Setting
 from leasequeue.dsn import DsnSource, connect
 from leasequeue.errors import BadInput
 from leasequeue.table import Table
+from leasequeue.tls import Tls
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -54,7 +55,7 @@ class Target:
             yield conn, Table.load(conn, self.table, self.schema)
 
 
-def dsn_source(dsn: str | None, dsn_file: str | None) -> DsnSource:
+def dsn_source(dsn: str | None, dsn_file: str | None, tls: Tls) -> DsnSource:
     """The database from options, else from the environment; an option wins over both variables.
 
     Raises:
@@ -64,14 +65,15 @@ def dsn_source(dsn: str | None, dsn_file: str | None) -> DsnSource:
         dsn, dsn_file = os.environ.get("LEASEQUEUE_DSN") or None, os.environ.get("LEASEQUEUE_DSN_FILE") or None
     if dsn is None and dsn_file is None:
         raise BadInput("dsn", None, NO_DSN)
-    return DsnSource(dsn=dsn, path=Path(dsn_file) if dsn_file is not None else None)
+    return DsnSource(dsn=dsn, path=Path(dsn_file) if dsn_file is not None else None, tls=tls)
 
 
 def target(command: Command) -> Command:
-    """Add --dsn, --dsn-file, --table, --schema and --json; the command gets them as its argument `target`."""
+    """Add --dsn, --dsn-file, --ssl-mode, --ssl-root-cert, --table, --schema and --json; the command gets them as its argument `target`."""
 
     def wrapped(**values: Any) -> Any:
-        source = dsn_source(values.pop("dsn"), values.pop("dsn_file"))
+        tls = Tls(values.pop("ssl_mode") or None, values.pop("ssl_root_cert") or None)
+        source = dsn_source(values.pop("dsn"), values.pop("dsn_file"), tls)
         where = Target(source, values.pop("table"), values.pop("schema"), values.pop("as_json"))
         return command(target=where, **values)
 
@@ -82,6 +84,17 @@ def target(command: Command) -> Command:
             "--dsn", help="libpq connection string or URI; its password shows in the process list [env LEASEQUEUE_DSN]"
         ),
         click.option("--dsn-file", help="file or mounted Secret that holds it; read at each connect [env LEASEQUEUE_DSN_FILE]"),
+        click.option(
+            "--ssl-mode",
+            envvar="LEASEQUEUE_SSL_MODE",
+            help="require, verify-ca or verify-full; wins over the DSN's sslmode [env LEASEQUEUE_SSL_MODE]",
+        ),
+        click.option(
+            "--ssl-root-cert",
+            envvar="LEASEQUEUE_SSL_ROOT_CERT",
+            help="file with the certificates to trust (PEM), or system; the mode is verify-full then, unless another is given "
+            "[env LEASEQUEUE_SSL_ROOT_CERT]",
+        ),
         click.option(
             "--table", required=True, envvar="LEASEQUEUE_TABLE", help="table, exactly as stored [env LEASEQUEUE_TABLE]"
         ),

@@ -5,15 +5,17 @@ Every option can be given by its environment variable; its help text names unit,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from leasequeue.config import SETTINGS, LeaseConfig, Setting
-from leasequeue.dsn import DsnSource
+from leasequeue.dsn import DsnSource, redact
 from leasequeue.errors import BadInput
+from leasequeue.tls import Tls
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -62,11 +64,42 @@ def apply(options: Iterable[Decorator]) -> Decorator:
     return decorate
 
 
+class Command(click.Command):
+    """A command whose usage errors show no password: a DSN may stand where it does not belong."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """See click."""
+        with _without_passwords():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """See click."""
+        with _without_passwords():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _without_passwords() -> Iterator[None]:
+    try:
+        yield
+    except click.ClickException as ex:
+        ex.__dict__["message"] = redact(ex.message)
+        raise
+
+
 DATABASE = (
     text("--dsn", "dsn", "LEASEQUEUE_DSN", "Connection string. A password in it shows in the process list: prefer --dsn-file."),
     text(
         "--dsn-file", "dsn_file", "LEASEQUEUE_DSN_FILE",
         "File with a connection string, or directory with files uri, or host, port, user, password, dbname. Read at each connect.",
+    ),
+    text(
+        "--ssl-mode", "ssl_mode", "LEASEQUEUE_SSL_MODE",
+        "require, verify-ca or verify-full; wins over the DSN's sslmode. By default the DSN's own.",
+    ),
+    text(
+        "--ssl-root-cert", "ssl_root_cert", "LEASEQUEUE_SSL_ROOT_CERT",
+        "File with the certificates to trust (PEM), or system. Read at each connect; with it the default mode is verify-full.",
     ),
     text("--schema", "schema", "LEASEQUEUE_SCHEMA", "Schema of the table, as stored.", default="public", show_default=True),
     text("--table", "table", "LEASEQUEUE_TABLE", "The queue's table, as stored."),
@@ -84,16 +117,17 @@ QUEUE = (
 )  # fmt: skip
 
 
-def dsn_source(dsn: str | None, dsn_file: str | None) -> DsnSource:
-    """Where the DSN comes from; a file wins over a DSN, since it can be rotated.
+def dsn_source(given: Mapping[str, Any]) -> DsnSource:
+    """Where the DSN comes from, from option values; a file wins over a DSN, since it can be rotated.
 
     Raises:
-        BadInput: neither is given.
+        BadInput: neither is given, or the TLS settings do not go together.
     """
-    if dsn_file:
-        return DsnSource(path=Path(dsn_file))
-    if dsn:
-        return DsnSource(dsn=dsn)
+    tls = Tls(given["ssl_mode"] or None, given["ssl_root_cert"] or None)
+    if given["dsn_file"]:
+        return DsnSource(path=Path(given["dsn_file"]), tls=tls)
+    if given["dsn"]:
+        return DsnSource(dsn=given["dsn"], tls=tls)
     raise BadInput("dsn", None, "is missing; give --dsn, LEASEQUEUE_DSN, --dsn-file or LEASEQUEUE_DSN_FILE")
 
 

@@ -12,7 +12,16 @@ from leasequeue.dsn import redact
 
 
 def _redacted(_logger: Any, _name: str, event: Any) -> Any:
-    return {k: redact(v) if isinstance(v, str) else v for k, v in event.items()}
+    return {k: _deep(v) for k, v in event.items()}
+
+
+def _deep(value: Any) -> Any:
+    """A traceback is a list of objects: its texts are passed on without passwords too."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {k: _deep(v) for k, v in value.items()}
+    return [_deep(v) for v in value] if isinstance(value, list) else value
 
 
 def configure(level: str) -> None:

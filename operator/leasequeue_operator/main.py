@@ -10,6 +10,7 @@ import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from leasequeue.process.options import Command
 from leasequeue_operator import logs
 from leasequeue_operator.app import Operator
 from leasequeue_operator.kube import login
@@ -42,7 +43,7 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command(context_settings={"max_content_width": 100})
+@click.command(cls=Command, context_settings={"max_content_width": 100})
 @_options
 @click.version_option(own_version())
 def main(**flags: Any) -> None:

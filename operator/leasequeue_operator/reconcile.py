@@ -18,13 +18,14 @@ from leasequeue_operator import events, shrinking
 from leasequeue_operator.apply import Applier
 from leasequeue_operator.cache import Cache, Key
 from leasequeue_operator.children import Children
-from leasequeue_operator.kinds import LEASE_QUEUE, SECRET
+from leasequeue_operator.kinds import LEASE_QUEUE
 from leasequeue_operator.kube import Kube, KubeError
 from leasequeue_operator.memory import Memory
 from leasequeue_operator.metrics import Tally
 from leasequeue_operator.observe.database import Hub
 from leasequeue_operator.observe.group import Wanted
-from leasequeue_operator.observe.secret import Connection, read_connection
+from leasequeue_operator.observe.reach import Reach
+from leasequeue_operator.observe.secret import Connection
 from leasequeue_operator.observe.view import DatabaseView
 from leasequeue_operator.plan import accept, conditions, status
 from leasequeue_operator.plan import events as transitions
@@ -42,9 +43,9 @@ from leasequeue_operator.settings import Settings
 log = structlog.get_logger()
 
 UNREADABLE_AGAIN_S = 60.0
-
 # Looks at one queue that notifications bring about are this far apart.
 WAKE_EVERY_S = 1.0
+
 
 class Reconciler:
     """Reconciles queues, one call a key.
@@ -73,7 +74,7 @@ class Reconciler:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._kube, self._cache, self._hub, self._settings, self._tally = kube, cache, hub, settings, tally
-        self._applier = Applier(kube, clock)
+        self._applier, self._reach = Applier(kube, clock), Reach(kube)
         self._clock, self._wall = clock, wall
         self.monitor = monitor
         self.memories: dict[Key, Memory] = {}
@@ -103,7 +104,6 @@ class Reconciler:
         poll_s = float(queue.spec.scaling.poll_period_seconds)
         return min(poll_s, shrinking.LOOK_EVERY_S) if memory.shrink.under_way else poll_s
 
-    async def _gone(self, key: Key, memory: Memory) -> None:
     def wake(self, key: Key) -> float | None:
         """New items are told of: seconds until the queue is to be looked at for that; None where the poll is soon enough.
 
@@ -116,10 +116,12 @@ class Reconciler:
         memory.woken_at = max(now, memory.woken_at + WAKE_EVERY_S)
         return memory.woken_at - now
 
+    async def _gone(self, key: Key, memory: Memory) -> None:
         del self.memories[key]
         self._tally.forget(key)
         self._applier.forget(key[0], offspring.all_names(key[1]))
         await self._hub.forget(memory.uid)
+        self._reach.forget(memory.uid)
 
     async def _reconcile(self, queue: Queue, memory: Memory) -> None:
         refused = _refusal(queue)
@@ -135,8 +137,8 @@ class Reconciler:
         decision = self._decide(acting, memory, seen, view, held=conflict is not None or memory.accepted is None)
         before = seen.replicas
         observation = Observation(
-            now=self._wall(), queue=queue, refused=refused or conflict, secret=secret, database=view, owner=owner,
-            deployment=seen.deployment, cron_job=seen.cron_job, jobs=seen.jobs, pods=seen.pods, decision=decision,
+            now=self._wall(), queue=queue, refused=refused or conflict, secret=secret, connection=connection, database=view,
+            owner=owner, deployment=seen.deployment, cron_job=seen.cron_job, jobs=seen.jobs, pods=seen.pods, decision=decision,
         )  # fmt: skip
         if observation.refused is None and isinstance(connection, Connection):
             observation = await self._act(observation, connection, seen, faults)
@@ -160,7 +162,7 @@ class Reconciler:
         return (None, found) if isinstance(found, Problem) else (found, None)
 
     async def _read_secret(self, queue: Queue, ref: SecretRef) -> Connection | Problem:
-        return read_connection(await self._kube.find(SECRET, queue.namespace, ref.name), ref, queue.namespace)
+        return await self._reach.read(queue, ref)
 
     async def _look(self, queue: Queue, connection: Connection | None, memory: Memory) -> DatabaseView | None:
         if connection is None:
@@ -316,8 +318,6 @@ def _fresh(body: Mapping[str, Any]) -> Memory:
     return Memory(body["metadata"]["uid"], written=status, busy_kills=kills)
 
 
-def _refusal(queue: Queue) -> Problem | None:
-    try:
 def _rests(o: Observation | None) -> bool:
     """No worker is there because nothing was waiting when we last looked."""
     if o is None or o.decision is None or o.decision.desired > 0 or o.decision.limiter in ("manual", "suspend"):
@@ -325,6 +325,8 @@ def _rests(o: Observation | None) -> bool:
     return o.database is None or o.database.stats is None or o.database.stats.due == 0
 
 
+def _refusal(queue: Queue) -> Problem | None:
+    try:
         accept.check(queue)
     except SpecError as ex:
         return Problem(ex.reason, ex.message)

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from leasequeue.errors import BadInput
-from leasequeue.process.options import apply
+from leasequeue.process.options import Command, apply
 from leasequeue_reclaimer.run import Run
 from leasequeue_reclaimer.settings import OPTIONS, build
 
 
-@click.command(context_settings={"max_content_width": 120})
+@click.command(cls=Command, context_settings={"max_content_width": 120})
 @apply(OPTIONS)
 def main(**given: Any) -> None:
     """Take back leases of dead workers, promote due items, prune what is past its retention.

@@ -70,7 +70,7 @@ def build(given: dict[str, Any]) -> Settings:
         BadInput: names the option, its value and the way out.
     """
     return Settings(
-        source=options.dsn_source(given["dsn"], given["dsn_file"]),
+        source=options.dsn_source(given),
         schema=given["schema"],
         table=options.table_name(given["table"]),
         config=options.lease_config(given),

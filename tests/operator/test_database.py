@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from devtools.pgserver import PgServer
 from leasequeue import schema
 from leasequeue.states import State
-from leasequeue_operator.observe import group
+from leasequeue_operator.observe import group, sampling
 from leasequeue_operator.observe.database import Hub
 from leasequeue_operator.observe.group import Wanted
 from leasequeue_operator.observe.secret import Connection
@@ -103,6 +104,70 @@ async def test_queues_of_one_database_share_one_connection_and_one_query(hub: Hu
     again = [await hub.look(Connection(dsn), wanted(t, f"u{n}"), 5) for n, t in enumerate(tables)]
     assert [v.stats_at for v in again] == [clock.now] * 8
     assert [v.stats.counts[State.PENDING] for v in again if v.stats] == list(range(8))
+
+
+async def test_more_tables_than_one_statement_takes_are_one_message(
+    conn: Admin, dsn: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "MOST_TOGETHER", 3)
+    asked: Counter[str] = Counter()
+    hub = Hub(clock, clock, asked=lambda kind: asked.update([kind]))
+    names = ["50%_odd", "with 'quote", *(f"t{n}" for n in range(5))]
+    make(conn, *names)
+    for n, table in enumerate(names):
+        fill(conn, table, n)
+        await hub.look(Connection(dsn), wanted(table, f"u{n}"), 5)
+    asked.clear()
+    clock.now += 6
+    views = [await hub.look(Connection(dsn), wanted(table, f"u{n}"), 5) for n, table in enumerate(names)]
+    assert [v.stats.counts[State.PENDING] for v in views if v.stats] == list(range(7))
+    assert asked == {"sample": 1}
+    with psycopg.connect(dsn) as holder:
+        holder.execute("LOCK TABLE t0 IN ACCESS EXCLUSIVE MODE")
+        clock.now += 6
+        views = [await hub.look(Connection(dsn), wanted(table, f"u{n}"), 5) for n, table in enumerate(names)]
+    assert [name for name, v in zip(names, views, strict=True) if v.stats_at != clock.now] == ["t0"]
+    clock.now += 6
+    views = [await hub.look(Connection(dsn), wanted(table, f"u{n}"), 5) for n, table in enumerate(names)]
+    assert all(v.ok and v.stats_at == clock.now for v in views)
+    await hub.close()
+
+
+async def test_an_hour_of_polls_costs_one_question_each_and_one_a_minute(conn: Admin, dsn: str, clock: Clock) -> None:
+    asked: Counter[str] = Counter()
+    hub = Hub(clock, clock, asked=lambda kind: asked.update([kind]))
+    make(conn, "a", "b", "c")
+    for _ in range(120):
+        clock.now += 5
+        for table in ("a", "b", "c"):
+            assert (await hub.look(Connection(dsn), wanted(table, table), 4.5)).ok
+    await hub.close()
+    assert asked["verify"] == 3
+    assert asked["sample"] <= 122
+    assert asked["marks"] <= 3 + 11
+
+
+async def test_a_table_that_changes_is_judged_anew(hub: Hub, conn: Admin, dsn: str, clock: Clock) -> None:
+    make(conn, "t")
+    assert (await hub.look(Connection(dsn), wanted("t"), 5)).gaps == ()
+    conn.execute("DROP INDEX t_lq_claim")
+    clock.now += 61
+    assert (await hub.look(Connection(dsn), wanted("t"), 5)).gaps
+    schema.adopt(conn, "t")
+    clock.now += 61
+    assert (await hub.look(Connection(dsn), wanted("t"), 5)).gaps == ()
+
+
+async def test_each_queue_is_asked_for_at_its_own_pace(conn: Admin, dsn: str, clock: Clock) -> None:
+    hub = Hub(clock, clock)
+    make(conn, "quick", "slow")
+    seen: list[float | None] = []
+    for _ in range(20):
+        clock.now += 1
+        await hub.look(Connection(dsn), wanted("quick", "u1"), 0.9)
+        seen.append((await hub.look(Connection(dsn), wanted("slow", "u2"), 9)).stats_at)
+    await hub.close()
+    assert len(set(seen)) <= 5
 
 
 async def test_a_fresh_sample_is_not_asked_for_again(hub: Hub, conn: Admin, dsn: str, clock: Clock) -> None:
@@ -201,7 +266,7 @@ def reach(pg: PgServer, db: str, **more: Any) -> Connection:
         ({"dbname": "no_such_database"}, "DatabaseMissing"),
         ({"port": 1}, "HostUnreachable"),
         ({"host": "no-such-host.invalid"}, "HostUnreachable"),
-        ({"sslmode": "require"}, "TlsFailed"),
+        ({"sslmode": "require"}, "TlsNotOffered"),
     ],
 )
 async def test_why_there_is_no_connection(hub: Hub, pg: PgServer, db: str, change: dict[str, Any], reason: str) -> None:

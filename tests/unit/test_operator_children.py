@@ -259,3 +259,38 @@ def test_the_pod_monitor_selects_the_workers() -> None:
 def test_a_somewhat_higher_maximum_rolls_nothing() -> None:
     assert build(scaling={"maxReplicas": 10}) == build(scaling={"maxReplicas": 16})
     assert build(scaling={"maxReplicas": 16}) != build(scaling={"maxReplicas": 17})
+
+
+def pods_of(database: dict[str, Any]) -> list[dict[str, Any]]:
+    """The pod specs of all three kinds."""
+    made = queue(database={"manageSchema": "Adopt", "confirmTable": "public.jobs", **database})
+    job = schema_job.build(made, image="i", pull_policy="Always", secret_version="7")
+    cron = cronjob.build(made, image="i", pull_policy="Always")
+    templates = [deployment.build(made, default_image="i"), cron["spec"]["jobTemplate"], job]
+    return [t["spec"]["template"]["spec"] for t in templates]
+
+
+def test_an_authority_is_mounted_at_one_path_in_every_pod() -> None:
+    for pod in pods_of({"sslMode": "verify-full", "caSecretRef": {"name": "ca", "key": "root.pem"}}):
+        (container,) = pod["containers"]
+        env = {e["name"]: e.get("value") for e in container["env"]}
+        assert env["LEASEQUEUE_SSL_MODE"] == "verify-full"
+        assert env["LEASEQUEUE_SSL_ROOT_CERT"] == "/etc/leasequeue/ca/ca.crt"
+        (volume,) = [v for v in pod["volumes"] if v["name"] == "database-ca"]
+        assert volume["secret"]["secretName"] == "ca"
+        assert volume["secret"]["items"] == [{"key": "root.pem", "path": "ca.crt"}]
+        assert {"name": "database-ca", "mountPath": "/etc/leasequeue/ca", "readOnly": True} in container["volumeMounts"]
+
+
+def test_the_machines_authorities_need_no_mount() -> None:
+    for pod in pods_of({"systemCA": True}):
+        env = {e["name"]: e.get("value") for e in pod["containers"][0]["env"]}
+        assert (env["LEASEQUEUE_SSL_ROOT_CERT"], "LEASEQUEUE_SSL_MODE" in env) == ("system", False)
+        assert "database-ca" not in {v["name"] for v in pod["volumes"]}
+
+
+def test_no_pod_has_the_connection_in_its_environment() -> None:
+    for pod in pods_of({}):
+        names = {e["name"] for c in pod["containers"] for e in c["env"]}
+        assert "LEASEQUEUE_DSN_FILE" in names
+        assert not {"LEASEQUEUE_DSN", "PGPASSWORD", "DATABASE_URL"} & names

@@ -10,6 +10,8 @@ import pytest
 
 from leasequeue.owner import OwnedBy
 from leasequeue.sample import LaneFacts
+from leasequeue.tls import Trust
+from leasequeue_operator.observe.secret import Connection
 from leasequeue_operator.plan import conditions, events, owner, status
 from leasequeue_operator.plan.conditions import Condition
 from leasequeue_operator.plan.observation import Observation
@@ -26,6 +28,7 @@ def observed(**values: Any) -> Observation:
     plain: dict[str, Any] = {
         "now": NOW.timestamp(),
         "queue": samples.queue(**spec),
+        "connection": Connection("", trust=Trust.VERIFIED, mode="verify-full"),
         "database": samples.view(),
         "deployment": samples.deployment(),
         "cron_job": samples.cron_job(),
@@ -51,6 +54,7 @@ def test_all_is_well() -> None:
         "ScalingLimited": ("False", "WithinLimits"),
         "InflightWithinLimit": ("True", "WithinLimit"),
         "LanesBlocked": ("False", "NotStrict"),
+        "TLSNotVerified": ("False", "Verified"),
         "Suspended": ("False", "NotSuspended"),
     }
 
@@ -401,3 +405,19 @@ def test_strict_lanes_ask_for_one_worker_a_lane() -> None:
     waking = sample_of(samples.view(scheduled=5, scheduled_due=5, lanes=laned()))
     assert waking is not None
     assert waking.due == 1
+
+
+@pytest.mark.parametrize(
+    ("trust", "mode", "status", "reason"),
+    [
+        (Trust.OPEN, "prefer", "True", "NotEncrypted"),
+        (Trust.ENCRYPTED, "require", "True", "NotVerified"),
+        (Trust.VERIFIED, "verify-ca", "False", "Verified"),
+        (Trust.LOCAL, "prefer", "False", "LocalSocket"),
+    ],
+)
+def test_a_connection_to_whoever_answers_is_told(trust: Trust, mode: str, status: str, reason: str) -> None:
+    found = told(observed(connection=Connection("", trust=trust, mode=mode)))
+    assert (found["TLSNotVerified"].status, found["TLSNotVerified"].reason) == (status, reason)
+    assert ("spec.database.sslMode" in found["TLSNotVerified"].message) == (status == "True")
+    assert found["Ready"].status == "True"

@@ -62,3 +62,26 @@ def test_schedules_and_time_zones() -> None:
         accept.check(scheduled(timeZone="Mars/Olympus"))
     with pytest.raises(SpecError, match="timeZone"):
         accept.check(scheduled(timeZone="../etc/passwd"))
+
+
+@pytest.mark.parametrize(
+    ("database", "named"),
+    [
+        ({"sslMode": "verify-full"}, "caSecretRef"),
+        ({"sslMode": "verify-ca"}, "caSecretRef"),
+        ({"sslMode": "require", "caSecretRef": {"name": "ca"}}, "require"),
+        ({"sslMode": "verify-ca", "systemCA": True}, "verify-full"),
+        ({"systemCA": True, "caSecretRef": {"name": "ca"}}, "exclude"),
+    ],
+)
+def test_tls_that_is_less_than_it_seems_is_refused(database: dict[str, Any], named: str) -> None:
+    with pytest.raises(SpecError, match=named):
+        accept.check(queue(database=database))
+
+
+def test_tls_that_fits_together() -> None:
+    for database in (
+        {}, {"sslMode": "require"}, {"sslMode": "verify-full", "systemCA": True}, {"caSecretRef": {"name": "ca"}},
+        {"sslMode": "verify-ca", "caSecretRef": {"name": "ca", "key": "k"}, "systemCA": False},
+    ):  # fmt: skip
+        accept.check(queue(database=database))

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -263,5 +263,5 @@ class ChildRunner:
 def boot_of(handler: str, source: DsnSource, lease_s: float, log_level: str, bound: dict[str, str]) -> Boot:
     """What children of this worker need to know; relative DSN paths still mean the same in a child."""
     if source.path is not None:
-        source = DsnSource(path=source.path.absolute())
+        source = replace(source, path=source.path.absolute())
     return Boot(handler, source, lease_s, log_level, bound)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from leasequeue.errors import BadInput
-from leasequeue.process.options import apply
+from leasequeue.process.options import Command, apply
 from leasequeue_worker.settings import OPTIONS, build
 from leasequeue_worker.supervisor import Worker, end_process
 
@@ -16,7 +16,7 @@ from leasequeue_worker.supervisor import Worker, end_process
 GC_THRESHOLD = 10_000
 
 
-@click.command(context_settings={"max_content_width": 120})
+@click.command(cls=Command, context_settings={"max_content_width": 120})
 @apply(OPTIONS)
 def main(**given: Any) -> None:
     """Lease items of a queue table and run a handler for each.

@@ -129,7 +129,7 @@ def build(given: dict[str, Any]) -> Settings:
     process = {name: given[name] for name in PROCESS_SETTINGS}
     same = {k: given[k] for k in ("schema", "isolation", "wakeup", "audit", "log_level", "pod_name", "pod_uid")}
     return Settings(
-        source=options.dsn_source(given["dsn"], given["dsn_file"]),
+        source=options.dsn_source(given),
         table=options.table_name(given["table"]),
         handler=handler_spec(given["handler"], given["exec_"], given["http_url"]),
         config=options.lease_config(given),

@@ -18,6 +18,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from leasequeue import dsn
 from leasequeue.errors import BadInput
+from leasequeue.tls import PLAIN, VERIFYING, Tls, Trust, mode_of, trust
 from leasequeue_operator.plan.problem import Problem
 from leasequeue_operator.plan.spec import SecretRef
 
@@ -38,10 +39,14 @@ class Connection:
     Args:
         dsn: connection string, with its password; never shown.
         version: resourceVersion of the Secret.
+        trust: what the connection makes sure of.
+        mode: its sslmode.
     """
 
     dsn: str = field(repr=False)
     version: str = ""
+    trust: Trust = Trust.LOCAL
+    mode: str = "prefer"
 
     @property
     def group(self) -> str:
@@ -49,13 +54,14 @@ class Connection:
         return hashlib.sha256(repr(sorted(conninfo_to_dict(self.dsn).items())).encode()).hexdigest()
 
 
-def read_connection(secret: Mapping[str, Any] | None, ref: SecretRef, namespace: str) -> Connection | Problem:
+def read_connection(secret: Mapping[str, Any] | None, ref: SecretRef, namespace: str, tls: Tls = PLAIN) -> Connection | Problem:
     """The connection a Secret holds.
 
     Args:
         secret: the Secret, None when there is none.
         ref: which Secret, and which key for a URI.
         namespace: the queue's namespace, for hosts without dots.
+        tls: what the spec says of it; wins over the Secret.
     """
     where = f"Secret {ref.name}"
     if secret is None:
@@ -63,10 +69,12 @@ def read_connection(secret: Mapping[str, Any] | None, ref: SecretRef, namespace:
     data = secret.get("data") or {}
     try:
         text = _uri(data, ref, where) if ref.key or "uri" in data else _parts(data, where)
-        refined = _refined(text, namespace, where)
+        refined = _refined(text, namespace, where, tls)
     except _Bad as ex:
         return ex.problem
-    return Connection(refined, str(secret["metadata"].get("resourceVersion", "")))
+    version = str(secret["metadata"].get("resourceVersion", ""))
+    # A copy of the parameters alone: make_conninfo quotes each value.
+    return Connection(make_conninfo("", **refined), version, trust(refined), mode_of(refined))
 
 
 class _Bad(Exception):
@@ -115,8 +123,8 @@ def _parts(data: Mapping[str, str], where: str) -> str:
         raise _Bad("SecretInvalid", f"{where}: key {ex.field} {ex.problem}.") from None
 
 
-def _refined(text: str, namespace: str, where: str) -> str:
-    """The connection string as the operator uses it: names of services completed, no parameter that reads files."""
+def _refined(text: str, namespace: str, where: str, tls: Tls) -> dict[str, Any]:
+    """The parameters as the operator uses them: names of services completed, none that reads files, TLS as the spec says."""
     given = conninfo_to_dict(text)
     for key in given:
         if key not in PARAMETERS:
@@ -124,13 +132,19 @@ def _refined(text: str, namespace: str, where: str) -> str:
     if given.get("sslrootcert") not in (None, "system"):
         raise _Bad(
             "SecretInvalid",
-            f"{where}: sslrootcert may be system alone, since the operator has no such file: use sslrootcert=system.",
+            f"{where}: sslrootcert may be system alone, since the operator has no such file: use spec.database.caSecretRef.",
         )
     hosts = str(given.get("host") or "")
     if not hosts and not given.get("hostaddr"):
         raise _Bad("SecretInvalid", f"{where}: the connection names no host: add one.")
-    # A copy of the parameters alone: make_conninfo quotes each value.
-    return make_conninfo("", **{**given, "host": ",".join(complete_host(h, namespace) for h in hosts.split(","))})
+    given = tls.over({**given, "host": ",".join(complete_host(h, namespace) for h in hosts.split(","))})
+    if given.get("sslmode") in VERIFYING and not given.get("sslrootcert"):
+        raise _Bad(
+            "NoAuthority",
+            f"{where}: sslmode {given['sslmode']} needs to know whom to trust: set spec.database.caSecretRef, or "
+            "spec.database.systemCA.",
+        )
+    return given
 
 
 def complete_host(host: str, namespace: str) -> str:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 
 from leasequeue_operator.plan import podtemplate
-from leasequeue_operator.plan.spec import Queue, SpecError
+from leasequeue_operator.plan.spec import Database, Queue, SpecError
 
 _SIZES = (60, 24, 32, 13, 8)  # of the five fields; a step must be smaller
 _STEP = re.compile(r"/(\d+)")
@@ -21,6 +21,7 @@ def check(queue: Queue) -> None:
         SpecError: names the field and the way out.
     """
     spec = queue.spec
+    _tls(spec.database)
     _cron("spec.reclaimer.schedule", spec.reclaimer.schedule)
     for schedule in spec.scaling.schedules:
         path = f"spec.scaling.schedules[{schedule.name}]"
@@ -28,6 +29,26 @@ def check(queue: Queue) -> None:
         _cron(f"{path}.end", schedule.end)
         _time_zone(f"{path}.timeZone", schedule.time_zone)
     podtemplate.check(spec.worker.pod_template)
+
+
+def _tls(database: Database) -> None:
+    """The rules of the CRD once more: an older one has none, and a queue must not run with less than it was meant to."""
+    mode, named = database.ssl_mode, database.ca_secret_ref is not None
+    if mode in ("verify-ca", "verify-full") and not (named or database.system_ca):
+        raise SpecError(
+            "NoAuthority",
+            f"spec.database.sslMode {mode} needs to know whom to trust: set spec.database.caSecretRef (a Secret with the key "
+            "ca.crt), or spec.database.systemCA: true where a public authority issued the server's certificate.",
+        )
+    if named and database.system_ca:
+        raise SpecError("InvalidSpec", "spec.database.caSecretRef and systemCA exclude each other: remove one.")
+    if named and mode == "require":
+        raise SpecError("InvalidSpec", "spec.database.sslMode require checks no certificate: use verify-full with caSecretRef.")
+    if database.system_ca and mode not in (None, "verify-full"):
+        raise SpecError(
+            "InvalidSpec",
+            "spec.database.sslMode must be verify-full with systemCA: a public authority issues certificates to everybody.",
+        )
 
 
 def _cron(path: str, text: str) -> None:

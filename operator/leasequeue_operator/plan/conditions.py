@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from leasequeue.tls import Trust
 from leasequeue_operator.plan import inflight, podfaults, reclaim
 from leasequeue_operator.plan.observation import Observation
 from leasequeue_operator.plan.problem import Problem
@@ -15,7 +16,7 @@ Status = Literal["True", "False", "Unknown"]
 
 TYPES = (
     "Ready", "Accepted", "DatabaseReachable", "SchemaReady", "WorkersAvailable", "ReclaimerHealthy", "ScalingActive",
-    "ScalingLimited", "InflightWithinLimit", "LanesBlocked", "Suspended",
+    "ScalingLimited", "InflightWithinLimit", "LanesBlocked", "TLSNotVerified", "Suspended",
 )  # fmt: skip
 # Limiters of a decision that keep the fleet from what the depth asks for.
 _LIMITS = {
@@ -56,6 +57,7 @@ def conditions(o: Observation, previous: Mapping[str, Mapping[str, Any]]) -> lis
         _scaling_limited(o),
         _inflight(o, previous),
         _lanes(o),
+        _tls(o),
         _suspended(o),
     ]
     return [_ready(o, {c.type: c for c in parts}), *parts]
@@ -278,6 +280,21 @@ def _lanes(o: Observation) -> Condition:
         text = f"{stats.lanes.blocked} lanes wait behind a FAILED or REPAIR item. See them with `leasequeue list`, then"
         return Condition(kind, "True", "HeadBlocked", f"{text} `leasequeue requeue` or delete the heads.")
     return Condition(kind, "False", "NoneBlocked", "No lane waits behind an item that needs a person.")
+
+
+def _tls(o: Observation) -> Condition:
+    kind, connection = "TLSNotVerified", o.connection
+    if connection is None:
+        return Condition(kind, "Unknown", "NotTried", "The connection is not known.")
+    if connection.trust is Trust.LOCAL:
+        return Condition(kind, "False", "LocalSocket", "The connection crosses no network.")
+    if connection.trust is Trust.VERIFIED:
+        return Condition(kind, "False", "Verified", f"sslmode {connection.mode}: the server's certificate is checked.")
+    way_out = "Set spec.database.sslMode: verify-full with caSecretRef or systemCA."
+    if connection.trust is Trust.ENCRYPTED:
+        return Condition(kind, "True", "NotVerified", f"sslmode require encrypts, but to whoever answers. {way_out}")
+    text = f"sslmode {connection.mode} lets passwords and items cross the network in the clear. {way_out}"
+    return Condition(kind, "True", "NotEncrypted", text)
 
 
 def _suspended(o: Observation) -> Condition:

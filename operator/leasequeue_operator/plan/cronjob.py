@@ -77,7 +77,7 @@ def job_template(
         **pod.pod_defaults(queue),
         "restartPolicy": "Never",
         "containers": [container],
-        "volumes": pod.volumes(secret),
+        "volumes": pod.volumes(queue.spec.database, secret),
     }
     if pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in pull_secrets]
@@ -99,7 +99,7 @@ def _container(queue: Queue, image: str, pull_policy: str) -> dict[str, Any]:
         "env": pod.environment(pod.defaults(), pod.variables(_settings(queue)), [pod.from_field("POD_NAME", "metadata.name")]),
         "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
         "securityContext": pod.restricted(),
-        "volumeMounts": pod.mounts(),
+        "volumeMounts": pod.mounts(queue.spec.database),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 

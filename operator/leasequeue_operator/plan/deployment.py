@@ -53,7 +53,7 @@ def _pod_spec(queue: Queue, default_image: str, pull_secrets: tuple[str, ...]) -
         **pod.pod_defaults(queue),
         "terminationGracePeriodSeconds": queue.spec.worker.termination_grace_period_seconds + HAND_BACK_S,
         "containers": [_container(queue, default_image)],
-        "volumes": pod.volumes(queue.spec.database.secret_ref),
+        "volumes": pod.volumes(queue.spec.database, queue.spec.database.secret_ref),
     }
     if pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in pull_secrets]
@@ -74,7 +74,7 @@ def _container(queue: Queue, default_image: str) -> dict[str, Any]:
         # Short: a drained worker that is about to go says so by turning not ready.
         "readinessProbe": _probe("/readyz", periodSeconds=2, failureThreshold=1),
         "securityContext": pod.restricted(),
-        "volumeMounts": pod.mounts(),
+        "volumeMounts": pod.mounts(queue.spec.database),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if worker.resources:

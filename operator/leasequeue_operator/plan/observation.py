@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from leasequeue_operator.observe.secret import Connection
 from leasequeue_operator.observe.view import DatabaseView
 from leasequeue_operator.plan.problem import Problem
 from leasequeue_operator.plan.spec import Queue
@@ -23,6 +24,7 @@ class Observation:
         queue: the LeaseQueue.
         refused: why the spec is not acted on (invalid, conflict, a child's name taken); None when it is.
         secret: what is wrong with the Secret.
+        connection: how the database is reached; None when that is not known.
         database: the database as last seen; None when it was never looked at.
         owner: True when this LeaseQueue owns the table (and so runs reclaimer and alerts).
         deployment: the worker Deployment; None where there is none.
@@ -43,6 +45,7 @@ class Observation:
     queue: Queue
     refused: Problem | None = None
     secret: Problem | None = None
+    connection: Connection | None = None
     database: DatabaseView | None = None
     owner: bool = True
     deployment: Object | None = None

@@ -9,11 +9,13 @@ from typing import Any
 from leasequeue.config import SETTINGS
 from leasequeue_operator.plan import names
 from leasequeue_operator.plan.podtemplate import RESTRICTED
-from leasequeue_operator.plan.spec import Queue, SecretRef
+from leasequeue_operator.plan.spec import Database, Queue, SecretRef
 
 API_VERSION = "leasequeue.dev/v1alpha1"
 KIND = "LeaseQueue"
 DATABASE_DIR = "/etc/leasequeue/database"
+CA_DIR = "/etc/leasequeue/ca"
+CA_FILE = f"{CA_DIR}/ca.crt"
 HTTP_PORT = 8080
 
 _CR_FIELDS = {
@@ -67,11 +69,24 @@ def from_field(name: str, path: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
+def connection_settings(database: Database) -> dict[str, object]:
+    """Where a pod finds the connection, and how it is protected: the same for workers, reclaimer and schema Job."""
+    settings: dict[str, object] = {"LEASEQUEUE_DSN_FILE": DATABASE_DIR}
+    if database.ssl_mode is not None:
+        settings["LEASEQUEUE_SSL_MODE"] = database.ssl_mode
+    if database.system_ca:
+        settings["LEASEQUEUE_SSL_ROOT_CERT"] = "system"
+    elif database.ca_secret_ref is not None:
+        # libpq's own place for it depends on HOME.
+        settings["LEASEQUEUE_SSL_ROOT_CERT"] = CA_FILE
+    return settings
+
+
 def engine_settings(queue: Queue) -> dict[str, object]:
     """The engine's settings as environment: the same for worker and reclaimer."""
     database, lease = queue.spec.database, queue.spec.lease
     return {
-        "LEASEQUEUE_DSN_FILE": DATABASE_DIR,
+        **connection_settings(database),
         "LEASEQUEUE_SCHEMA": database.schema_,
         "LEASEQUEUE_TABLE": database.table,
         "LEASEQUEUE_QUEUE": queue.label,
@@ -96,17 +111,30 @@ def database_volume(ref: SecretRef) -> dict[str, Any]:
     return {"name": "database", "secret": secret}
 
 
-def volumes(ref: SecretRef) -> list[dict[str, Any]]:
-    """Volumes of every pod."""
-    return [{"name": "tmp", "emptyDir": {}}, database_volume(ref)]
+def volumes(database: Database, ref: SecretRef) -> list[dict[str, Any]]:
+    """Volumes of every pod.
+
+    Args:
+        database: tells the authorities.
+        ref: the Secret with the connection of this pod.
+    """
+    found = [{"name": "tmp", "emptyDir": {}}, database_volume(ref)]
+    authority = database.ca_secret_ref
+    if authority is not None:
+        items = [{"key": authority.key, "path": "ca.crt"}]
+        found.append({"name": "database-ca", "secret": {"secretName": authority.name, "defaultMode": 0o444, "items": items}})
+    return found
 
 
-def mounts() -> list[dict[str, Any]]:
+def mounts(database: Database) -> list[dict[str, Any]]:
     """Mounts of every main container."""
-    return [
+    found: list[dict[str, Any]] = [
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         {"name": "database", "mountPath": DATABASE_DIR, "readOnly": True},
     ]
+    if database.ca_secret_ref is not None:
+        found.append({"name": "database-ca", "mountPath": CA_DIR, "readOnly": True})
+    return found
 
 
 def pod_defaults(queue: Queue) -> dict[str, Any]:

@@ -58,7 +58,7 @@ _CONTAINER_SECURITY = frozenset(
      "seccompProfile"}
 )  # fmt: skip
 _OWN_LABELS = (UID_LABEL, QUEUE_LABEL, COMPONENT_LABEL)
-_OWN_VOLUMES = frozenset({"tmp", "database"})
+_OWN_VOLUMES = frozenset({"tmp", "database", "database-ca"})
 # Lists that Kubernetes itself merges by a key (strategic merge); all other lists are replaced.
 _MERGE_KEYS = {"containers": "name", "initContainers": "name", "volumes": "name", "env": "name",
                "volumeMounts": "mountPath", "imagePullSecrets": "name", "ports": "containerPort"}  # fmt: skip

@@ -34,16 +34,19 @@ def build(
     """
     database = queue.spec.database
     secret = database.schema_secret_ref or database.secret_ref
-    inputs = json.dumps([image, command(queue), secret.name, secret.key, secret_version])
+    authority = database.ca_secret_ref
+    tls = [database.ssl_mode, database.system_ca, authority and [authority.name, authority.key]]
+    # Left out where nothing is set: another version of the operator must not make the Job again.
+    inputs = json.dumps([image, command(queue), secret.name, secret.key, secret_version, *(tls if any(tls) else ())])
     container = {
         "name": "schema",
         "image": image,
         "imagePullPolicy": pull_policy,
         "command": [pod.literal(part) for part in command(queue)],
-        "env": pod.environment(pod.defaults(), pod.variables({"LEASEQUEUE_DSN_FILE": pod.DATABASE_DIR})),
+        "env": pod.environment(pod.defaults(), pod.variables(pod.connection_settings(database))),
         "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
         "securityContext": pod.restricted(),
-        "volumeMounts": pod.mounts(),
+        "volumeMounts": pod.mounts(database),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     return {

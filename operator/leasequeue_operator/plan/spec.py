@@ -47,8 +47,18 @@ class SecretRef(Section):
     key: str | None = None
 
 
+class CaSecretRef(Section):
+    """A Secret of the queue's own namespace with the certificates that are trusted, PEM."""
+
+    name: str
+    key: str = "ca.crt"
+
+
 class Database(Section):
     secret_ref: SecretRef
+    ssl_mode: Literal["require", "verify-ca", "verify-full"] | None = None
+    ca_secret_ref: CaSecretRef | None = None
+    system_ca: bool = Field(default=False, alias="systemCA")
     table: str
     schema_: str = Field(default="public", alias="schema")
     manage_schema: Literal["Verify", "Adopt", "Create"] = "Verify"
