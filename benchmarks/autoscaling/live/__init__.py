@@ -1,0 +1,1 @@
+"""The same loads and the operator itself, on a real Kubernetes in real time."""
