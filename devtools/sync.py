@@ -7,14 +7,21 @@ from pathlib import Path
 
 import click
 
-from devtools import chart_readme, reference, sync_crd, sync_defaults, sync_deploy, sync_rights
+from devtools import chart_readme, dashboard, reference, sync_crd, sync_defaults, sync_deploy, sync_rights
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def first_files() -> dict[Path, str]:
     """What is made from hand-written files alone."""
-    return sync_crd.render() | sync_defaults.render() | sync_rights.render() | chart_readme.render() | reference.render()
+    return (
+        sync_crd.render()
+        | sync_defaults.render()
+        | sync_rights.render()
+        | chart_readme.render()
+        | reference.render()
+        | dashboard.render()
+    )
 
 
 def drifted(files: dict[Path, str]) -> list[Path]:

@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts/leasequeue"
 DEPLOY = ROOT / "deploy"
 NAMESPACE = "leasequeue-system"
-MONITORING = ("metrics.podMonitor.enabled=true", "prometheusRule.enabled=true")
+MONITORING = ("metrics.podMonitor.enabled=true", "prometheusRule.enabled=true", "dashboard.enabled=true")
+MONITORING_KINDS = ("PodMonitor", "PrometheusRule", "ConfigMap")
 
 _HEAD = "# Made from charts/leasequeue by `python -m devtools.sync`: change the chart, or patch this in an overlay.\n"
 # Labels that tell of Helm; an object applied by kubectl is not Helm's.
@@ -51,9 +52,9 @@ def installed() -> list[dict[str, Any]]:
 
 
 def monitoring() -> list[dict[str, Any]]:
-    """PodMonitor and PrometheusRule."""
+    """PodMonitor, PrometheusRule and the dashboard."""
     objects = template(*(part for value in MONITORING for part in ("--set", value)))
-    return [without_helm(o) for o in objects if o["apiVersion"].startswith("monitoring.coreos.com/")]
+    return [without_helm(o) for o in objects if o["kind"] in MONITORING_KINDS]
 
 
 def render() -> dict[Path, str]:

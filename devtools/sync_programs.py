@@ -1,8 +1,8 @@
-"""helm and promtool, for the generators and the tests of the chart.
+"""helm, promtool, Prometheus and Alertmanager, for the generators and the tests of the chart and its alerts.
 
-`LEASEQUEUE_HELM` and `LEASEQUEUE_PROMTOOL` name one of your own. Otherwise helm is built from the pinned Go module of
-`devcluster`, and promtool is taken from PATH or unpacked from Debian's package `prometheus`, which is not installed: so
-no server is started and no root is needed.
+`LEASEQUEUE_HELM`, `LEASEQUEUE_PROMTOOL`, `LEASEQUEUE_PROMETHEUS` and `LEASEQUEUE_ALERTMANAGER` name one of your own. Otherwise helm
+is built from the pinned Go module of `devcluster`, and the others are taken from PATH or unpacked from Debian's packages
+`prometheus` and `prometheus-alertmanager`, which are not installed: so no server is started and no root is needed.
 """
 
 from __future__ import annotations
@@ -43,13 +43,28 @@ def promtool() -> str:
     Raises:
         NoProgramError: neither given, on PATH, nor to be had from apt.
     """
-    given = _given("LEASEQUEUE_PROMTOOL") or shutil.which("promtool")
-    if given:
-        return given
-    program = cache_root() / "bin" / "prometheus" / "promtool"
-    if not program.exists():
-        _unpack_promtool(program)
-    return str(program)
+    return _debian("LEASEQUEUE_PROMTOOL", "prometheus", "promtool")
+
+
+@cache
+def prometheus() -> str:
+    """Path of the Prometheus server, 2.42 or newer.
+
+    Raises:
+        NoProgramError: neither given, on PATH, nor to be had from apt.
+    """
+    return _debian("LEASEQUEUE_PROMETHEUS", "prometheus", "prometheus")
+
+
+@cache
+def alertmanager() -> str:
+    """Path of Alertmanager, 0.25 or newer.
+
+    Raises:
+        NoProgramError: neither given, on PATH, nor to be had from apt.
+    """
+    upstream = shutil.which("alertmanager")
+    return upstream or _debian("LEASEQUEUE_ALERTMANAGER", "prometheus-alertmanager", "prometheus-alertmanager")
 
 
 def _say(line: str) -> None:
@@ -63,19 +78,30 @@ def _given(variable: str) -> str | None:
     return path
 
 
-def _unpack_promtool(program: Path) -> None:
+def _debian(variable: str, package: str, name: str) -> str:
+    """The program `name` that `variable` gives, or on PATH, or unpacked from a Debian package into the cache."""
+    given = _given(variable) or shutil.which(name)
+    if given:
+        return given
+    program = cache_root() / "bin" / package / name
+    if not program.exists():
+        _unpack(package, program, variable)
+    return str(program)
+
+
+def _unpack(package: str, program: Path, variable: str) -> None:
     if shutil.which("apt-get") is None:
-        raise NoProgramError("promtool is not on PATH: install Prometheus, or set LEASEQUEUE_PROMTOOL")
+        raise NoProgramError(f"{program.name} is not on PATH: install {package}, or set {variable}")
     program.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        _apt(["download", "prometheus"], folder)
-        package = next(Path(folder).glob("prometheus_*.deb"))
-        subprocess.run(["dpkg", "-x", package.name, "root"], cwd=folder, check=True, timeout=DEADLINE_S)
+        _apt(["download", package], folder, variable)
+        archive = next(Path(folder).glob(f"{package}_*.deb"))
+        subprocess.run(["dpkg", "-x", archive.name, "root"], cwd=folder, check=True, timeout=DEADLINE_S)
         # A rename within one folder is atomic: two test runs may get here at once.
-        (Path(folder) / "root/usr/bin/promtool").replace(program)
+        (Path(folder) / "root/usr/bin" / program.name).replace(program)
 
 
-def _apt(arguments: list[str], folder: str) -> None:
+def _apt(arguments: list[str], folder: str, variable: str) -> None:
     """Run apt-get in `folder`, again after an update: a fresh machine has no package lists."""
     result = _run(["apt-get", "-q", *arguments], folder)
     if result.returncode != 0:
@@ -83,7 +109,7 @@ def _apt(arguments: list[str], folder: str) -> None:
         result = _run(["apt-get", "-q", *arguments], folder)
     if result.returncode != 0:
         reason = result.stderr.strip()[-500:]
-        raise NoProgramError(f"promtool: apt-get {' '.join(arguments)} failed ({reason}); set LEASEQUEUE_PROMTOOL")
+        raise NoProgramError(f"apt-get {' '.join(arguments)} failed ({reason}); set {variable} to a program of your own")
 
 
 def _run(command: list[str], folder: str) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -29,8 +32,8 @@ def page() -> str:
     return head("Alerts", "charts/leasequeue/alerts and values.yaml", first) + "".join(parts)
 
 
-def _alert(path: Path, defaults: dict[str, dict[str, str]]) -> str:
-    alert = yaml.safe_load(path.read_text())
+def _alert(path: Path, defaults: dict[str, dict[str, Any]]) -> str:
+    alert = yaml.safe_load(_filled(path.read_text(), defaults.get(path.stem, {})))
     name, told = alert["alert"], alert.get("annotations", {})
     if path.stem not in defaults:
         raise ValueError(f"values.yaml: prometheusRule.alerts.{path.stem} is missing")
@@ -45,6 +48,13 @@ def _alert(path: Path, defaults: dict[str, dict[str, str]]) -> str:
         f"[Runbook](../runbooks/{name}.md).\n\n```promql\n{alert['expr'].strip()}\n```"
     )
     return section(name, body)
+
+
+def _filled(text: str, values: Mapping[str, object]) -> str:
+    """A rule with its own values in place of their names (`perSecond` is PER_SECOND in it), as the chart's template does it."""
+    for name in set(values) - {"enabled", "for", "severity"}:
+        text = text.replace(re.sub("(?=[A-Z])", "_", name).upper(), str(values[name]))
+    return text.replace("{OPERATOR_SELECTOR}", "")
 
 
 def _plain(text: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from devtools import chart_readme, sync, sync_crd, sync_deploy
+from devtools.sync_deploy import MONITORING_KINDS
 from tests.chart.support import CHART, ROOT, Manifest, Render
 
 
@@ -83,6 +84,6 @@ def test_deploy_is_the_charts_default_and_a_restricted_namespace(render: Render)
 
 
 def test_monitoring_is_the_charts(render: Render) -> None:
-    values = {"metrics": {"podMonitor": {"enabled": True}}, "prometheusRule": {"enabled": True}}
-    rendered = [o for o in render(values) if o["apiVersion"].startswith("monitoring.coreos.com/")]
+    values = {"metrics": {"podMonitor": {"enabled": True}}, "prometheusRule": {"enabled": True}, "dashboard": {"enabled": True}}
+    rendered = [o for o in render(values) if o["kind"] in MONITORING_KINDS]
     assert by_identity(kustomized(ROOT / "deploy/monitoring")) == by_identity(rendered)

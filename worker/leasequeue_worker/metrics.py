@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from leasequeue.process.faults import Fault
+
 # Claims: milliseconds to the 10 s statement timeout. Handlers: microseconds to hours. Waits: milliseconds to a day.
 CLAIM_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 HANDLER_BUCKETS = (0.0001, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -59,7 +61,8 @@ class WorkerMetrics:
         self.claim, self.wait, self.handler = Durations(CLAIM_BUCKETS), Durations(WAIT_BUCKETS), Durations(HANDLER_BUCKETS)
         self.finished: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         self.renewals: Counter[str] = Counter(dict.fromkeys(("renewed", "busy", "lost", "unanswered"), 0))
-        self.faults: Counter[str] = Counter()
+        # All kinds from the start: a counter that first appears at its first error has no rate.
+        self.faults: Counter[str] = Counter(dict.fromkeys((fault.value for fault in Fault), 0))
         self.claimed = 0
         self.lost = 0
         self.busy_s = 0.0

@@ -168,6 +168,12 @@ prometheusRule:
       enabled: true
       for: 5m
       severity: critical
+dashboard:
+  enabled: false
+  namespace: ''
+  labels:
+    grafana_dashboard: '1'
+  annotations: {}
 testTimeoutSeconds: 60
 extraObjects: []
 {{- end -}}
