@@ -21,6 +21,7 @@ from leasequeue_operator.kube import Kube, KubeError
 from leasequeue_operator.observe.database import Hub
 from leasequeue_operator.reconcile import Reconciler
 from leasequeue_operator.settings import Settings
+from leasequeue_operator.usage import Usage
 from leasequeue_operator.workqueue import WorkQueue
 
 log = structlog.get_logger()
@@ -40,14 +41,17 @@ class Operator:
 
     def __init__(self, settings: Settings, configuration: Configuration) -> None:
         self._settings, self._configuration = settings, configuration
-        self._kube = Kube(ApiClient(configuration), settings.request_timeout_s)
+        self._usage = Usage()
+        self._kube = Kube(ApiClient(configuration), settings.request_timeout_s, self._usage)
         self._cache, self._work = Cache(), WorkQueue()
-        self._hub = Hub(heard=self._heard if settings.listen else None)
+        self._hub = Hub(heard=self._heard if settings.listen else None, asked=self._usage.asked)
         self._tally, self._watchdog = metrics.Tally(), Watchdog()
         self._reconciler = Reconciler(self._kube, self._cache, self._hub, settings, self._tally)
         collector = metrics.Collector(self._reconciler.memories, self._tally, self._work)
         self._not_ready = "starting"
-        self.health = HealthServer(settings.http_port, self._watchdog, lambda: self._not_ready, metrics.registry(collector))
+        self.health = HealthServer(
+            settings.http_port, self._watchdog, lambda: self._not_ready, metrics.registry(collector, self._usage)
+        )
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT, or until a part of it fails."""

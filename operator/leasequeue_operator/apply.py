@@ -2,7 +2,8 @@
 
 Created by POST, since an apply would take over a foreign object of the same name. Later changes are server-side applies that
 carry the uid, so they reach this very object or nothing. `replicas` is part of the POST and then belongs to the scaler alone.
-A manifest that was applied is not sent again until it, or the object, changes; every 10 minutes once more against drift.
+A manifest that was applied is not sent again until it, or the object, changes. Objects of kinds that are not watched are read
+every 10 minutes to see that; where nothing changed, nothing is written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from leasequeue_operator.plan.names import MANAGER
 from leasequeue_operator.plan.ownership import SCALER, migrated, owned_by
 from leasequeue_operator.plan.problem import Problem
 
-REAPPLY_S = 600.0
+REREAD_S = 600.0
 UNSEEN_S = 10.0
 REFUSED_FIRST_S, REFUSED_LONGEST_S = 5.0, 60.0
 
@@ -34,6 +35,8 @@ class _Memory:
     digest: str = ""
     uid: str = ""
     generation: int = -1
+    version: str = ""
+    carried: bool = False
     at: float = 0.0
     refusals: int = 0
     problem: Problem | None = None
@@ -102,16 +105,19 @@ class Applier:
         meta = manifest["metadata"]
         if live is None and self._made_lately(kind, memory, digest):
             return None
+        if live is None and kind not in WATCHED_CHILDREN and memory.uid:
+            live = await self._kube.find(kind, meta["namespace"], meta["name"])
         if live is None:
             live = await self._create(kind, manifest, replicas)
         if not owned_by(live, uid):
             return _taken(kind, meta["name"])
-        if live["metadata"].get("deletionTimestamp") or self._settled(memory, digest, live):
+        if live["metadata"].get("deletionTimestamp") or self._settled(kind, memory, digest, live, meta):
+            memory.at = self._clock()
             return None
         live = await self._migrate(kind, live)
         carrying = {**manifest, "metadata": {**meta, "uid": live["metadata"]["uid"]}}
         applied = await self._kube.apply(kind, carrying, MANAGER)
-        self._remember(memory, digest, applied)
+        self._remember(memory, digest, applied, carrying["metadata"])
         return None
 
     async def _create(self, kind: Kind, manifest: Mapping[str, Any], replicas: int | None) -> Mapping[str, Any]:
@@ -141,21 +147,29 @@ class Applier:
 
     def _made_lately(self, kind: Kind, memory: _Memory, digest: str) -> bool:
         """True for an object that is not seen: one of a kind that is not watched, or one the watch has yet to show."""
-        unseen_s = UNSEEN_S if kind in WATCHED_CHILDREN else REAPPLY_S
+        unseen_s = UNSEEN_S if kind in WATCHED_CHILDREN else REREAD_S
         done = memory.digest == digest and memory.problem is None and bool(memory.uid)
         return done and self._clock() - memory.at < unseen_s
 
-    def _settled(self, memory: _Memory, digest: str, live: Mapping[str, Any]) -> bool:
-        """True when this manifest was applied lately and the object has not changed since."""
-        if memory.digest != digest or memory.problem is not None or self._clock() - memory.at > REAPPLY_S:
-            return False
-        meta = live["metadata"]
-        return bool(meta.get("uid") == memory.uid and int(meta.get("generation", 0)) <= memory.generation)
+    @staticmethod
+    def _settled(kind: Kind, memory: _Memory, digest: str, live: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
+        """True when this manifest was applied and the object has not changed since.
 
-    def _remember(self, memory: _Memory, digest: str, applied: Mapping[str, Any]) -> None:
+        The generation of a watched kind moves with its spec alone, so its metadata are compared; other kinds have none.
+        """
+        meta = live["metadata"]
+        if memory.digest != digest or memory.problem is not None or meta.get("uid") != memory.uid:
+            return False
+        if kind not in WATCHED_CHILDREN:
+            return bool(meta.get("resourceVersion") == memory.version)
+        return int(meta.get("generation", 0)) <= memory.generation and (not memory.carried or _carries(meta, planned))
+
+    def _remember(self, memory: _Memory, digest: str, applied: Mapping[str, Any], planned: Mapping[str, Any]) -> None:
         meta = applied["metadata"]
+        # Somebody's webhook may take labels away: then their lack is no drift, and no reason to apply for ever.
+        memory.carried = _carries(meta, planned)
         memory.digest, memory.uid, memory.at = digest, meta.get("uid", ""), self._clock()
-        memory.generation = int(meta.get("generation", 0))
+        memory.generation, memory.version = int(meta.get("generation", 0)), str(meta.get("resourceVersion", ""))
 
     def _remember_problem(self, memory: _Memory, digest: str, problem: Problem | None) -> None:
         memory.problem = problem
@@ -193,6 +207,11 @@ class Applier:
         memory = self._memory.get((DEPLOYMENT.name, meta["namespace"], meta["name"]))
         if memory is not None and memory.generation == int(meta.get("generation", 0)):
             memory.generation += 1
+
+
+def _carries(live: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
+    """Whether an object still has the labels and annotations that were applied to it."""
+    return all((planned.get(part) or {}).items() <= (live.get(part) or {}).items() for part in ("labels", "annotations"))
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from leasequeue_operator.kinds import Kind
+from leasequeue_operator.usage import Usage
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -50,10 +51,11 @@ class Kube:
     Args:
         client: a logged-in client.
         timeout_s: deadline of each call, seconds.
+        usage: counts the calls.
     """
 
-    def __init__(self, client: ApiClient, timeout_s: float) -> None:
-        self._client = client
+    def __init__(self, client: ApiClient, timeout_s: float, usage: Usage | None = None) -> None:
+        self._client, self._usage = client, usage or Usage()
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
 
     async def close(self) -> None:
@@ -123,6 +125,17 @@ class Kube:
         Raises:
             KubeError: refused, unanswered within the deadline, or unreachable.
         """
+        try:
+            found = await self._call(method, path, query, body, content_type)
+        except KubeError as ex:
+            self._usage.called(method, path, ex.status)
+            raise
+        self._usage.called(method, path, 200)
+        return found
+
+    async def _call(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, content_type: str
+    ) -> dict[str, Any]:
         headers = {"Accept": "application/json", "Content-Type": content_type}
         _, url, sent_headers, sent_body, _ = await self._client.param_serialize(
             method, path, query_params=list((query or {}).items()), header_params=headers, body=body,

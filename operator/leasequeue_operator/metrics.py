@@ -14,6 +14,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector as CollectorBase
 
 from leasequeue.sample import Stats
 from leasequeue.states import State
@@ -130,10 +131,11 @@ class Collector:
         yield family
 
 
-def registry(collector: Collector) -> CollectorRegistry:
-    """A registry with that collector and nothing else."""
+def registry(collector: Collector, *others: CollectorBase) -> CollectorRegistry:
+    """A registry with these collectors and nothing else."""
     made = CollectorRegistry(auto_describe=False)
-    made.register(collector)
+    for one in (collector, *others):
+        made.register(one)
     return made
 
 

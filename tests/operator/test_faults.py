@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from leasequeue_operator import metrics
 from leasequeue_operator.cache import Cache
+from leasequeue_operator.kinds import DEPLOYMENT, Kind
 from leasequeue_operator.kube import Kube, KubeError
 from leasequeue_operator.observe.group import Wanted
 from leasequeue_operator.observe.secret import Connection
@@ -220,6 +222,49 @@ async def test_a_quiet_queue_costs_one_read_a_round(bench: Bench) -> None:
         bench.clock += 5
         await bench.reconciler.reconcile(KEY)
     assert bench.api.calls == [("GET", "/api/v1/namespaces/team/secrets/db")] * 5
+
+
+async def test_an_hour_in_which_nothing_happens_writes_nothing(bench: Bench) -> None:
+    bench.api.objects[QUEUES, *KEY].patch({"spec": {"reclaimer": {"suspend": True}}})
+    bench.database.view = samples.view()
+    await bench.settle(5)
+    bench.api.calls.clear()
+    for n in range(72):
+        bench.database.view = samples.view(now=NOW + timedelta(seconds=50 * n))
+        await bench.round(after_s=50)
+    assert [(m, p) for m, p in bench.api.calls if m != "GET"] == []
+    assert ("GET", "/api/v1/namespaces/team/serviceaccounts/orders-leasequeue") in bench.api.calls
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [(DEPLOYMENTS, "orders-worker"), (CRON_JOBS, "orders-reclaimer"), ("v1/serviceaccounts", "orders-leasequeue")],
+)
+async def test_a_label_that_somebody_takes_away_comes_back(bench: Bench, path: str, name: str) -> None:
+    await bench.settle(3)
+    taken = {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}, "resourceVersion": "5000"}}
+    bench.api.objects[path, "team", name].patch(taken)
+    await bench.settle(12)
+    assert_as_planned(bench.api)
+
+
+async def test_a_label_that_a_webhook_takes_away_is_not_fought_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = bench.kube.apply
+
+    async def without_label(kind: Kind, manifest: Any, *rest: Any) -> Any:
+        answer = await plain(kind, manifest, *rest)
+        if kind is not DEPLOYMENT:
+            return answer
+        labels = {k: v for k, v in answer["metadata"]["labels"].items() if not k.endswith("managed-by")}
+        stripped = {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}
+        bench.api.objects[DEPLOYMENTS, "team", "orders-worker"].patch(stripped)
+        return {**answer, "metadata": {**answer["metadata"], "labels": labels}}
+
+    monkeypatch.setattr(bench.kube, "apply", without_label)
+    await bench.settle(3)
+    bench.api.calls.clear()
+    await bench.settle(10)
+    assert [(m, p) for m, p in bench.api.calls if m != "GET" and "/deployments" in p] == []
 
 
 async def test_a_restart_changes_nothing(bench: Bench) -> None:

@@ -22,6 +22,7 @@ class Hub:
         wall: seconds since 1970 UTC.
         heard: called with the uid of a queue whose table has just got items, a few times a second at most; None: nobody
             listens, and a database costs one connection instead of two.
+        asked: called with the kind of each question to a database.
     """
 
     def __init__(
@@ -29,8 +30,9 @@ class Hub:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         heard: Callable[[str], None] | None = None,
+        asked: Callable[[str], None] = lambda _kind: None,
     ) -> None:
-        self._clock, self._wall, self._heard = clock, wall, heard
+        self._clock, self._wall, self._heard, self._asked = clock, wall, heard, asked
         self._groups: dict[str, Group] = {}
         self._group_of: dict[str, str] = {}
 
@@ -53,7 +55,7 @@ class Hub:
             await self._leave(wanted.uid)
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = Group(connection.dsn, self._clock, self._wall, self._heard)
+            group = self._groups[name] = Group(connection.dsn, self._clock, self._wall, self._heard, self._asked)
         self._group_of[wanted.uid] = name
         group.join(wanted.uid)
         return group

@@ -21,12 +21,13 @@ from leasequeue import aio, dsn
 from leasequeue.config import BlockedHead
 from leasequeue.errors import LeaseQueueError
 from leasequeue.owner import OwnedBy
+from leasequeue.schema.marks import Mark, amarks
 from leasequeue.schema.report import Report
 from leasequeue.schema.spec import SCHEMA_VERSION
 from leasequeue.schema.verify import averify
 from leasequeue.table import Table
 from leasequeue.workers import WorkerRow
-from leasequeue_operator.observe import cordons, failures
+from leasequeue_operator.observe import cordons, failures, sampling
 from leasequeue_operator.observe.listen import Listener
 from leasequeue_operator.observe.view import DatabaseView
 from leasequeue_operator.plan.problem import Problem
@@ -35,12 +36,11 @@ log = structlog.get_logger()
 
 CONNECT_DEADLINE_S = 8.0
 QUERY_DEADLINE_S = 5.0
-STATEMENT_TIMEOUT_MS = 2_000
 # A connection is replaced after this time, so that it follows a failover that left the old server alive.
 CONNECTION_AGE_S = 600.0
-RESOLVE_EVERY_S = 60.0
+# Whether anything about the tables has changed is asked this often, for all of them at once.
+MARKS_EVERY_S = 60.0
 BACKOFF_BASE_S, BACKOFF_CAP_S = 1.0, 60.0
-MOST_TOGETHER = 50
 ALONE_BUDGET_S = 10.0
 
 ANSWERED = (psycopg.Error, LeaseQueueError, TimeoutError, OSError)
@@ -62,9 +62,10 @@ class Wanted:
 class _Member:
     wanted: Wanted
     table: Table | None = None
-    resolved_at: float = float("-inf")
+    mark: str = ""
     view: DatabaseView = field(default_factory=lambda: DatabaseView(at=0.0))
     asked_at: float = float("-inf")
+    max_age_s: float = 0.0
     alone: bool = False
 
 
@@ -76,10 +77,16 @@ class Group:
         clock: monotonic seconds.
         wall: seconds since 1970 UTC.
         heard: called with the uid of a queue whose table has just got items; None: nobody listens.
+        asked: called with the kind of each question to the database.
     """
 
     def __init__(
-        self, text: str, clock: Callable[[], float], wall: Callable[[], float], heard: Callable[[str], None] | None = None
+        self,
+        text: str,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        heard: Callable[[str], None] | None = None,
+        asked: Callable[[str], None] = lambda _kind: None,
     ) -> None:
         self._dsn, self._clock, self._wall = text, clock, wall
         self._members: dict[str, _Member] = {}
@@ -90,9 +97,11 @@ class Group:
         self._unreachable: Problem | None = None
         self._failures = 0
         self._retry_at = float("-inf")
-
+        self._marked_at = float("-inf")
+        self._asked = asked
         self._on_heard = heard
         self._listener = Listener(text, self._heard) if heard is not None else None
+
     async def look(self, wanted: Wanted, max_age_s: float) -> DatabaseView:
         """See `Hub.look`."""
         async with self._lock:
@@ -100,29 +109,30 @@ class Group:
             if member is None or member.wanted != wanted:
                 view = member.view if member else DatabaseView(at=self._wall())
                 member = self._members[wanted.uid] = _Member(wanted, view=view)
+            member.max_age_s = max_age_s
             if self._clock() - member.asked_at > max_age_s:
-                # Those who would ask within half a period are served along.
-                due = [m for m in self._members.values() if self._clock() - m.asked_at > max_age_s / 2]
-                await self._refresh(due)
+                # Those who would ask within half a period of theirs are served along.
+                now = self._clock()
+                await self._refresh([m for m in self._members.values() if now - m.asked_at > m.max_age_s / 2])
             return member.view
 
-    def join(self, uid: str) -> None:
-        """A queue is about to look: from now on the group is in use."""
     def expire(self, uid: str) -> None:
         """What is known of a queue is out of date: the next look asks."""
         member = self._members.get(uid)
         if member is not None:
             member.asked_at = float("-inf")
 
+    def join(self, uid: str) -> None:
+        """A queue is about to look: from now on the group is in use."""
         self._users.add(uid)
 
     def leave(self, uid: str) -> bool:
         """Remove a queue; True when none is left."""
         self._users.discard(uid)
         self._members.pop(uid, None)
+        self._listen()
         return not self._users
 
-        self._listen()
     async def close(self) -> None:
         """Close the connections."""
         if self._listener is not None:
@@ -158,7 +168,7 @@ class Group:
             if member is None or member.table is None or self._conn is None:
                 return
             await self._release(member.table, from_uid)
-            member.resolved_at = float("-inf")
+            member.mark = ""
             member.asked_at = float("-inf")
 
     async def cordon(self, uid: str, cordon: Mapping[str, str], uncordon: Sequence[str]) -> list[WorkerRow] | None:
@@ -170,6 +180,7 @@ class Group:
             conn = await self._connection()
             if conn is None:
                 return None
+            self._asked("cordon")
             try:
                 async with asyncio.timeout(QUERY_DEADLINE_S):
                     return await cordons.change(conn, member.table, cordon, uncordon)
@@ -197,15 +208,40 @@ class Group:
             for member in members:
                 member.view = replace(member.view, at=self._wall(), unreachable=self._unreachable)
             return
+        if now - self._marked_at > MARKS_EVERY_S:
+            self._marked_at = now
+            await self._compare_marks()
         for member in members:
-            if member.table is None or now - member.resolved_at > RESOLVE_EVERY_S:
+            if not member.mark:
                 await self._resolve(member)
+        self._listen()
         await self._sample([m for m in members if m.table is not None])
+
+    async def _compare_marks(self) -> None:
+        """Find the tables that changed since they were resolved. Where even that cannot be asked, all count as changed."""
+        members = [m for m in self._members.values() if m.mark]
+        marks = await self._marks(members)
+        for n, member in enumerate(members):
+            owner = member.view.owner.cr_uid if member.view.owner is not None else None
+            if marks is None or marks[n] != Mark(member.mark, owner):
+                member.mark = ""
+
+    async def _marks(self, members: Sequence[_Member]) -> list[Mark] | None:
+        """Marks of the members' tables; None where they cannot be had (no database, no control schema, no right)."""
+        conn = await self._connection() if members else None
+        if conn is None:
+            return None
+        self._asked("marks")
+        try:
+            async with asyncio.timeout(QUERY_DEADLINE_S):
+                return await amarks(conn, [(m.wanted.schema, m.wanted.table) for m in members])
+        except ANSWERED as ex:
+            await self._maybe_drop(ex)
+            return None
 
     async def _connection(self) -> psycopg.AsyncConnection[Any] | None:
         """The open connection, or a new one if it is time to try; None says that `_unreachable` tells why."""
         now = self._clock()
-        self._listen()
         if self._conn is not None and (self._conn.closed or now - self._connected_at > CONNECTION_AGE_S):
             await self._disconnect()
         if self._conn is not None:
@@ -246,10 +282,13 @@ class Group:
         """Find the table, judge it, and learn who owns it."""
         wanted = member.wanted
         label = f"{wanted.schema}.{wanted.table}"
-        member.table = None
+        member.table, member.mark = None, ""
+        # Taken first: what changes after it is found at the next comparison.
+        marks = await self._marks([member])
         conn = await self._connection()
         if conn is None:
             return self._tell(member, unreachable=self._unreachable)
+        self._asked("verify")
         try:
             async with asyncio.timeout(QUERY_DEADLINE_S):
                 report = await averify(conn, wanted.table, wanted.schema, strict_lanes=wanted.strict is not None)
@@ -261,7 +300,7 @@ class Group:
         except ANSWERED as ex:
             await self._maybe_drop(ex)
             return self._tell_failure(member, ex, label)
-        member.table, member.resolved_at = table, self._clock()
+        member.table, member.mark = table, marks[0].text if marks is not None else ""
         gaps = tuple(report.missing)
         member.view = replace(member.view, owner=owner, schema_version=report.version, gaps=gaps, command=report.command)
         return None
@@ -269,8 +308,13 @@ class Group:
     async def _sample(self, members: list[_Member]) -> None:
         """Those that went well last time in one query, the others each alone."""
         together = [m for m in members if not m.alone]
-        for start in range(0, len(together), MOST_TOGETHER):
-            await self._sample_or_split(together[start : start + MOST_TOGETHER])
+        if not await self._sampled(together):
+            for start in range(0, len(together), sampling.MOST_TOGETHER):
+                part = together[start : start + sampling.MOST_TOGETHER]
+                # Of one message, ask for each part anew: only the queues of a part that fails are asked alone.
+                well = len(together) > len(part) and await self._sampled(part)
+                for member in part:
+                    member.alone = not well
         deadline = self._clock() + ALONE_BUDGET_S
         for member in members:
             if not member.alone:
@@ -281,16 +325,16 @@ class Group:
                 continue
             await self._sample_alone(member)
 
-    async def _sample_or_split(self, members: list[_Member]) -> None:
-        """One query for all. Where it fails, all of them are asked alone until they go well again."""
+    async def _sampled(self, members: list[_Member]) -> bool:
+        """Ask for all at once; False when that failed."""
         if not members:
-            return
+            return True
         try:
             await self._sample_together(members)
         except ANSWERED as ex:
             await self._maybe_drop(ex)
-            for member in members:
-                member.alone = True
+            return False
+        return True
 
     async def _sample_alone(self, member: _Member) -> None:
         try:
@@ -298,7 +342,7 @@ class Group:
         except ANSWERED as ex:
             await self._maybe_drop(ex)
             self._tell_failure(member, ex, f"{member.wanted.schema}.{member.wanted.table}")
-            member.resolved_at = float("-inf")
+            member.mark = ""
         else:
             member.alone = False
 
@@ -310,8 +354,9 @@ class Group:
             return
         tables = {m.table.oid: m.table for m in members if m.table is not None}
         strict = {m.table.oid: m.wanted.strict for m in members if m.table is not None and m.wanted.strict is not None}
-        async with asyncio.timeout(QUERY_DEADLINE_S):
-            found = await aio.sample(conn, list(tables.values()), strict=strict, statement_timeout_ms=STATEMENT_TIMEOUT_MS)
+        self._asked("sample")
+        async with asyncio.timeout(sampling.deadline_s(len(tables))):
+            found = await sampling.sample(conn, list(tables.values()), strict)
         at = self._wall()
         for member in members:
             stats = found.get(member.table.oid) if member.table else None

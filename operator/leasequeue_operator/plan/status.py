@@ -46,13 +46,20 @@ def build(o: Observation, found: list[Condition], previous: Mapping[str, Any]) -
 def worth_writing(status: Mapping[str, Any], written: Mapping[str, Any], age_s: float) -> bool:
     """Whether to write: at once when desired, a condition or the memory of the scaling changed, else once a minute if anything did.
 
-    Pods that come and go are told every 10 s at most: a big fleet's start would be hundreds of writes otherwise.
+    Pods that come and go are told every 10 s at most: a big fleet's start would be hundreds of writes otherwise. Where nothing
+    happens nothing is written.
     """
     if _essence(status) != _essence(written):
         return True
     if any(status.get(k) != written.get(k) for k in ("replicas", "readyReplicas")):
         return age_s >= PODS_EVERY_S
-    return age_s >= WRITE_EVERY_S and status != written
+    return age_s >= WRITE_EVERY_S and _news(status) != _news(written)
+
+
+def _news(status: Mapping[str, Any]) -> dict[str, Any]:
+    """All but the time of the sample: the same counts seen once more are no news."""
+    items = {k: v for k, v in (status.get("items") or {}).items() if k != "sampleTime"}
+    return {**status, "items": items}
 
 
 def _essence(status: Mapping[str, Any]) -> object:
