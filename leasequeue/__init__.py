@@ -25,6 +25,7 @@ from leasequeue.mark import ClaimMark
 from leasequeue.owner import OwnedBy
 from leasequeue.runs import Run, RunRecord
 from leasequeue.sample import LaneFacts, Stats
+from leasequeue.spare import Refused, Skips
 from leasequeue.states import Outcome, State
 from leasequeue.sync import (
     claim,
@@ -86,6 +87,7 @@ __all__ = [
     "OwnedBy",
     "Reclaimed",
     "ReclaimedItem",
+    "Refused",
     "Release",
     "Repair",
     "Resolve",
@@ -93,6 +95,7 @@ __all__ = [
     "Run",
     "RunRecord",
     "Settlement",
+    "Skips",
     "State",
     "Stats",
     "Table",

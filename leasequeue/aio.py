@@ -34,6 +34,7 @@ from leasequeue.owner import OwnedBy, disown_flow, own_table_flow
 from leasequeue.run import arun, single
 from leasequeue.runs import Run, RunRecord, record_run_flow, runs_flow, start_run_flow, swept_flow
 from leasequeue.sample import Stats, sample_flow, stats_flow
+from leasequeue.spare import Skips
 from leasequeue.states import Outcome
 from leasequeue.table import Table
 from leasequeue.verdict import backoff_s
@@ -65,6 +66,7 @@ async def claim(
     lanes: Sequence[str] | None = None,
     mark: ClaimMark | None = None,
     registered: bool = False,
+    skips: Skips | None = None,
 ) -> Claimed:
     """Lease up to `n` due items to `worker_id`, committed when this returns.
 
@@ -77,6 +79,8 @@ async def claim(
         lanes: only items of these lanes; None takes all, items without a lane among them.
         mark: keyset mark of this process, for plain claims; see `ClaimMark`.
         registered: honour this process's row in the worker registry: no row or a cordon means no items, and `admission` says so.
+        skips: rows that refused to be changed, passed over for a while; see `Skips`. One for all calls of a task; None searches anew each
+            time.
 
     Returns:
         Items in claim order: priority DESC, created_at, id.
@@ -86,9 +90,10 @@ async def claim(
         psycopg.Error: the database refused or did not answer; after a lost connection the claim may have happened, see
             `release_unheld`.
     """
-    return await arun(
-        conn, claim_flow(table, worker_id=worker_id, n=n, config=config, lanes=lanes, mark=mark, registered=registered)
+    flow = claim_flow(
+        table, worker_id=worker_id, n=n, config=config, lanes=lanes, mark=mark, registered=registered, skips=skips
     )
+    return await arun(conn, flow)
 
 
 async def renew(conn: psycopg.AsyncConnection[Any], table: Table, leases: Sequence[Lease], *, config: LeaseConfig) -> Outcomes:
@@ -205,14 +210,14 @@ async def release(
 
 
 async def release_unheld(
-    conn: psycopg.AsyncConnection[Any], table: Table, *, worker_id: str, held_tokens: Sequence[UUID]
+    conn: psycopg.AsyncConnection[Any], table: Table, *, worker_id: str, held_tokens: Sequence[UUID], skips: Skips | None = None
 ) -> int:
     """Release what the table shows as leased to `worker_id` under tokens that it does not know: a claim's reply was lost.
 
     Returns:
         How many items were released; their attempt is not counted.
     """
-    return await arun(conn, release_unheld_flow(table, worker_id=worker_id, held_tokens=held_tokens))
+    return await arun(conn, release_unheld_flow(table, worker_id=worker_id, held_tokens=held_tokens, skips=skips))
 
 
 async def lease_outcome(conn: psycopg.AsyncConnection[Any], table: Table, lease: Lease) -> Outcome | None:
@@ -226,27 +231,31 @@ async def lease_outcome(conn: psycopg.AsyncConnection[Any], table: Table, lease:
     return await arun(conn, lease_outcome_flow(table, lease))
 
 
-async def reclaim(conn: psycopg.AsyncConnection[Any], table: Table, *, config: LeaseConfig) -> Reclaimed:
+async def reclaim(
+    conn: psycopg.AsyncConnection[Any], table: Table, *, config: LeaseConfig, skips: Skips | None = None
+) -> Reclaimed:
     """Take back one page of leases that ended more than `config.reclaim_after_s` ago; REPAIR after `config.max_crashes`.
 
     Nothing within one lease duration + 15 s after the server started. Any number of reclaimers may run at once.
     """
-    return await arun(conn, reclaim_flow(table, config=config))
+    return await arun(conn, reclaim_flow(table, config=config, skips=skips))
 
 
-async def promote(conn: psycopg.AsyncConnection[Any], table: Table, *, limit: int = 500) -> int:
+async def promote(conn: psycopg.AsyncConnection[Any], table: Table, *, limit: int = 500, skips: Skips | None = None) -> int:
     """Move up to `limit` due SCHEDULED items to PENDING; returns how many."""
-    return await arun(conn, promote_flow(table, limit=limit))
+    return await arun(conn, promote_flow(table, limit=limit, skips=skips))
 
 
-async def defer(conn: psycopg.AsyncConnection[Any], table: Table, *, limit: int = 500) -> int:
+async def defer(conn: psycopg.AsyncConnection[Any], table: Table, *, limit: int = 500, skips: Skips | None = None) -> int:
     """Move PENDING items of the future among the first `limit` of the claim order to SCHEDULED; returns how many."""
-    return await arun(conn, defer_flow(table, limit=limit))
+    return await arun(conn, defer_flow(table, limit=limit, skips=skips))
 
 
-async def prune(conn: psycopg.AsyncConnection[Any], table: Table, *, older_than_s: float, limit: int = 1_000) -> int:
+async def prune(
+    conn: psycopg.AsyncConnection[Any], table: Table, *, older_than_s: float, limit: int = 1_000, skips: Skips | None = None
+) -> int:
     """Delete up to `limit` items resolved more than `older_than_s` seconds ago, with their idempotency keys; returns how many."""
-    return await arun(conn, prune_flow(table, older_than_s=older_than_s, limit=limit))
+    return await arun(conn, prune_flow(table, older_than_s=older_than_s, limit=limit, skips=skips))
 
 
 async def stats(conn: psycopg.AsyncConnection[Any], table: Table, *, strict: BlockedHead | None = None) -> Stats:

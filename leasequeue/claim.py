@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, Literal
+from uuid import UUID
 
 from leasequeue.arrays import text_array
 from leasequeue.config import SETTINGS, LeaseConfig
 from leasequeue.errors import BadInput
 from leasequeue.item import Item, column_index
-from leasequeue.mark import WHOLE, ClaimMark
-from leasequeue.rows import Result
+from leasequeue.mark import ClaimMark, segments_behind
+from leasequeue.rows import Codec, Result
 from leasequeue.run import Batch, Flow, Operation, Query, Steps
+from leasequeue.spare import Page, Refused, Skips, sparing
 from leasequeue.table import Table
 
 Admission = Literal["open", "cordoned", "unregistered"]
@@ -31,11 +33,13 @@ class Claimed:
         items: leased items, in claim order.
         admission: `cordoned` or `unregistered` say why a registered claim brought nothing.
         full: as many as were asked for.
+        refused: rows that the database would not let us lease; they are passed over from now on.
     """
 
     items: list[Item]
     admission: Admission
     full: bool
+    refused: Sequence[Refused] = ()
 
 
 def claim_flow(
@@ -47,18 +51,19 @@ def claim_flow(
     lanes: Sequence[str] | None = None,
     mark: ClaimMark | None = None,
     registered: bool = False,
+    skips: Skips | None = None,
 ) -> Flow[Claimed]:
     """Flow behind `claim`; see there."""
     if not worker_id:
         raise BadInput("worker_id", worker_id, "is empty")
     n = SETTINGS["batch_size"].check(n)
-    claiming = _Claim(table, worker_id, n, config, list(lanes) if lanes else None, mark, registered)
-    claimed: Claimed = yield Operation(
-        claiming.steps,
-        durable=config.max_inflight_policy == "Enforce" or config.strict_lanes,
-        one_plan=lanes is None and not config.strict_lanes,
-    )
-    return claimed
+    skips = Skips() if skips is None else skips
+    claiming = _Claim(table, worker_id, n, config, list(lanes) if lanes else None, mark, registered, skips)
+    pages = yield from sparing(Page("claim", claiming.whole, claiming.look, claiming.only), skips)
+    if len(pages.done) == 1 and not pages.refused:
+        return pages.done[0]
+    items = [item for claimed in pages.done for item in claimed.items]
+    return Claimed(items, pages.done[-1].admission if pages.done else "open", len(items) == n, pages.refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +77,42 @@ class _Claim:
     lanes: list[str] | None
     mark: ClaimMark | None
     registered: bool
+    skips: Skips
 
-    def steps(self) -> Steps[Claimed]:
-        first = self._first()
-        if self.config.strict_lanes:
-            results = yield Batch((*first, self._lane_lock()))
-            held = results[-1].column("lane")
-            (leased,) = yield Batch((self._strict(held),), last=True)
-            results.append(leased)
-        else:
-            results = yield Batch((*first, self._plain()), last=True)
+    def whole(self) -> Operation[Claimed]:
+        """The claim itself."""
+        plain = self.lanes is None and not self.config.strict_lanes
+        return Operation(self._claim_steps, durable=self._durable, one_plan=plain)
+
+    def only(self, ids: str) -> Operation[Claimed]:
+        """The claim, bound to some rows."""
+        return Operation(lambda: self._claim_steps(self.table.only, ids), durable=self._durable)
+
+    def look(self) -> Operation[Result]:
+        """What the claim would lease."""
+        return Operation(self._look_steps)
+
+    @property
+    def _durable(self) -> bool:
+        return self.config.max_inflight_policy == "Enforce" or self.config.strict_lanes
+
+    def _claim_steps(self, text: Callable[[str], str] | None = None, ids: str | None = None) -> Steps[Claimed]:
+        results = yield from self._steps(text or self.table.sql, ids)
         return self._claimed(results)
+
+    def _look_steps(self) -> Steps[Result]:
+        results = yield from self._steps(self.table.looking, None)
+        return results[-1].typed()
+
+    def _steps(self, text: Callable[[str], str], ids: str | None) -> Steps[list[Result]]:
+        """Run the claim's statements in the form that `text` gives the last of them."""
+        first = self._first()
+        if not self.config.strict_lanes:
+            return (yield Batch((*first, self._plain(text, ids)), last=True))
+        results = yield Batch((*first, self._lane_lock()))
+        held = results[-1].column("lane")
+        leased = yield Batch((self._strict(held, text, ids),), last=True)
+        return results + leased
 
     def _first(self) -> list[Query]:
         """Locks that must be held before the claim's snapshot is taken."""
@@ -97,43 +127,53 @@ class _Claim:
     def _identity(self) -> dict[str, Any]:
         return {"queue": self.table.oid, "worker_id": self.worker_id}
 
-    def _common(self) -> dict[str, Any]:
+    def _common(self, ids: str | None) -> dict[str, Any]:
         enforced = self.config.max_inflight_policy == "Enforce"
         return {
             **self._identity(),
+            "skip": text_array(self.skips.ids()),
+            "only": ids,
             "lease_ms": self.config.lock_timeout_ms,
             "n": self.n,
             "registered": self.registered,
             "max_inflight": self.config.max_inflight if enforced else None,
         }
 
-    def _plain(self) -> Query:
+    def _plain(self, text: Callable[[str], str], ids: str | None) -> Query:
         if self.lanes is not None:
-            return Query(self.table.sql("claim_lanes"), {**self._common(), "lanes": self.lanes})
-        segments = self.mark.segments() if self.mark else WHOLE
+            return Query(text("claim_lanes"), {**self._common(ids), "lanes": self.lanes}, raw=True)
+        walls = self.skips.walls()
+        segments = self.mark.segments(walls) if self.mark else segments_behind(walls)
         ranges = {
             "after_neg": text_array(segments.after_neg),
             "after_at": text_array(segments.after_at),
             "after_id": text_array(segments.after_id),
             "upto_neg": text_array(segments.upto_neg),
         }
-        return Query(self.table.sql("claim"), {**self._common(), **ranges})
+        return Query(text("claim"), {**self._common(ids), **ranges}, raw=True)
 
     def _lane_lock(self) -> Query:
         return Query(
             self.table.sql("lane_lock"),
-            {"queue": self.table.oid, "lanes": self.lanes, "pass": self.config.on_blocked_head == "Pass", "n": self.n},
+            {
+                "queue": self.table.oid,
+                "lanes": self.lanes,
+                "pass": self.config.on_blocked_head == "Pass",
+                "skip": text_array(self.skips.ids()),
+                "n": self.n,
+            },
         )
 
-    def _strict(self, held: list[str]) -> Query:
+    def _strict(self, held: list[str], text: Callable[[str], str], ids: str | None) -> Query:
         return Query(
-            self.table.sql("claim_strict"),
+            text("claim_strict"),
             {
-                **self._common(),
+                **self._common(ids),
                 "lanes": held,
                 "pass": self.config.on_blocked_head == "Pass",
                 "unlaned": self.lanes is None,
             },
+            raw=True,
         )
 
     def _claimed(self, results: list[Result]) -> Claimed:
@@ -142,12 +182,7 @@ class _Claim:
         rows = leased.rows
         if len(rows) > self.n:  # the statement forbids it; a planner bug must not go unseen
             raise RuntimeError(f"claim of {self.table.label} returned {len(rows)} rows for n={self.n}")
-        # RETURNING has no order. Two stable sorts: created_at and id, then priority falling. Times as distances from one in UTC, since
-        # Python compares two times of one zone by their wall clocks, which run backwards once a year.
-        at, item_id = index["created_at"], index["id"]
-        rows.sort(key=lambda row: (row[at] - EPOCH, row[item_id]))
-        rows.sort(key=itemgetter(index["priority"]), reverse=True)
-        items = [Item(index, row) for row in rows]
+        items = [Item(index, row, leased.codec) for row in in_claim_order(leased, index)]
         if self.mark and self.lanes is None and not self.config.strict_lanes:
             self.mark.advance(items, self.n)
         return Claimed(items, self._admission(results[0]), len(items) == self.n)
@@ -158,3 +193,29 @@ class _Claim:
         if not first.rows:
             return "unregistered"
         return "cordoned" if first.scalar else "open"
+
+
+def in_claim_order(leased: Result, index: Mapping[str, int]) -> list[tuple[Any, ...]]:
+    """Rows of a claim in its order; RETURNING has none. Two stable sorts: created_at and id, then priority falling."""
+    at, item_id, priority = index["created_at"], index["id"], index["priority"]
+    rows = leased.rows
+    if leased.codec is not None:
+        return _texts_in_claim_order(rows, leased.codec, at, item_id, priority)
+    # Times as distances from one in UTC, since Python compares two times of one zone by their wall clocks, which run backwards once a year.
+    rows.sort(key=lambda row: (row[at] - EPOCH, row[item_id]))
+    rows.sort(key=itemgetter(priority), reverse=True)
+    return rows
+
+
+def _texts_in_claim_order(
+    rows: list[tuple[Any, ...]], codec: Codec, at: int, item_id: int, priority: int
+) -> list[tuple[Any, ...]]:
+    """The same for rows left as text. Text sorts as its value does for uuids, and for times with a year of four digits in UTC."""
+    in_utc = all([row[at][-3:] == "+00" and row[at][4:5] == "-" for row in rows])
+    if in_utc and (not rows or type(codec.value(item_id, rows[0][item_id])) in (UUID, str)):
+        rows.sort(key=itemgetter(at, item_id))
+    else:
+        rows.sort(key=lambda row: (codec.value(at, row[at]) - EPOCH, codec.value(item_id, row[item_id])))
+    if len({row[priority] for row in rows}) > 1:
+        rows.sort(key=lambda row: int(row[priority]), reverse=True)
+    return rows

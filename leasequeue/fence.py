@@ -12,16 +12,18 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import psycopg
-from psycopg import errors
 
 from leasequeue import jsonio
 from leasequeue.arrays import text_array
 from leasequeue.config import LeaseConfig
 from leasequeue.errors import BadInput, LeaseNotHeld
 from leasequeue.item import Lease
+from leasequeue.maintain import rows_of
 from leasequeue.outcomes import Outcomes, rounds
+from leasequeue.refusals import refuses_data, refuses_row
 from leasequeue.rows import Result
 from leasequeue.run import Flow, Operation, Query, callers_transaction, one
+from leasequeue.spare import Skips
 from leasequeue.states import Outcome, State
 from leasequeue.table import LEASE_COLUMNS, Table, quoted
 
@@ -113,11 +115,25 @@ def renew_flow(table: Table, leases: Sequence[Lease], *, config: LeaseConfig) ->
 
 
 def _renew_round(table: Table, leases: list[Lease], config: LeaseConfig) -> Flow[dict[Any, Outcome]]:
-    query = Query(table.sql("renew"), {**_arrays(table, leases), "lease_ms": config.lock_timeout_ms})
-    renewed: Result = yield Operation(lambda: one(query), durable=False)
-    outcomes = dict.fromkeys(renewed.column("id"), Outcome.RENEWED)
+    outcomes = dict.fromkeys((yield from _renewed(table, leases, config)), Outcome.RENEWED)
     yield from _judge_missing(table, leases, outcomes, standing=Outcome.BUSY)
     return outcomes
+
+
+def _renewed(table: Table, leases: list[Lease], config: LeaseConfig) -> Flow[list[Any]]:
+    """Ids that were renewed: in halves where a row refuses any change, so that it costs the others nothing."""
+    query = Query(table.sql("renew"), {**_arrays(table, leases), "lease_ms": config.lock_timeout_ms})
+    try:
+        renewed: Result = yield Operation(lambda: one(query), durable=False)
+    except psycopg.Error as ex:
+        if not refuses_row(ex):
+            raise
+        if len(leases) == 1:
+            return []
+        middle = len(leases) // 2
+        first = yield from _renewed(table, leases[:middle], config)
+        return first + (yield from _renewed(table, leases[middle:], config))
+    return renewed.column("id")
 
 
 def _judge_missing(
@@ -177,18 +193,28 @@ def _resolve_group(table: Table, columns: tuple[str, ...], group: list[Completio
     query = _resolve_query(table, columns, group, leases)
     try:
         done: Result = yield Operation(lambda: one(query))
-    except (errors.DataError, errors.IntegrityError) as ex:
-        if ex.sqlstate is None:
+    except psycopg.Error as ex:
+        if not refuses_data(ex):
             raise
         if len(group) > 1:
             middle = len(group) // 2
             halves = yield from _resolve_group(table, columns, group[:middle])
             return halves | (yield from _resolve_group(table, columns, group[middle:]))
-        error = f"result refused by the database: {ex.diag.message_primary} ({ex.sqlstate})"
-        return (yield from settle_flow(table, [Settlement(leases[0], "REPAIR", error=error)]))
+        return (yield from _set_aside(table, leases[0], ex))
     outcomes = dict.fromkeys(done.column("id"), Outcome.RESOLVED)
     yield from _judge_missing(table, leases, outcomes)
     return outcomes
+
+
+def _set_aside(table: Table, lease: Lease, error: psycopg.Error) -> Flow[dict[Any, Outcome]]:
+    """Send an item whose completion was refused to REPAIR; one that refuses this as well stays leased until its lease ends."""
+    said = f"result refused by the database: {error.diag.message_primary or error} ({error.sqlstate or 'not sent'})"
+    try:
+        return (yield from settle_flow(table, [Settlement(lease, "REPAIR", error=said)]))
+    except psycopg.Error as ex:
+        if not refuses_row(ex):
+            raise
+        return {lease.id: Outcome.REFUSED}
 
 
 def _resolve_query(table: Table, columns: tuple[str, ...], group: list[Completion], leases: list[Lease]) -> Query:
@@ -249,11 +275,11 @@ def _settle_query(table: Table, settlements: Sequence[Settlement], config: Lease
 # --- after a lost reply --------------------------------------------------------------------------------------------------
 
 
-def release_unheld_flow(table: Table, *, worker_id: str, held_tokens: Sequence[Any]) -> Flow[int]:
+def release_unheld_flow(table: Table, *, worker_id: str, held_tokens: Sequence[Any], skips: Skips | None = None) -> Flow[int]:
     """Flow behind `release_unheld`."""
-    query = Query(table.sql("release_unheld"), {"worker_id": worker_id, "held": list(held_tokens)})
-    released: Result = yield Operation(lambda: one(query))
-    return len(released.rows)
+    params = {"worker_id": worker_id, "held": list(held_tokens)}
+    pages = yield from rows_of(table, "release_unheld", params, skips)
+    return sum(len(released.rows) for released in pages.done)
 
 
 def lease_outcome_flow(table: Table, lease: Lease) -> Flow[Outcome | None]:

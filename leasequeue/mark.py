@@ -9,9 +9,10 @@ a claim comes back short.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from leasequeue.item import Item
@@ -34,6 +35,27 @@ class Segments:
 
 
 WHOLE = Segments([LOWEST], [START], [None], [HIGHEST])
+NO_WALLS: Mapping[int, tuple[datetime, Any]] = MappingProxyType({})
+
+
+def segments_behind(marks: Mapping[int, tuple[datetime, Any]]) -> Segments:
+    """The whole claim order but what lies before a mark within its priority.
+
+    Args:
+        marks: by -priority, created_at and id of the last row that is not looked at.
+    """
+    if not marks:
+        return WHOLE
+    after: list[tuple[int, datetime, Any, int]] = []
+    low: tuple[int, datetime] = (LOWEST, START)
+    for neg in sorted(marks):
+        at, item_id = marks[neg]
+        if low[0] < neg - 1 or low[0] == LOWEST:
+            after.append((low[0], low[1], None, neg - 1))
+        after.append((neg, at, item_id, neg))
+        low = (neg, END)
+    after.append((low[0], low[1], None, HIGHEST))
+    return Segments([a[0] for a in after], [a[1] for a in after], [a[2] for a in after], [a[3] for a in after])
 
 
 @dataclass
@@ -49,22 +71,18 @@ class ClaimMark:
     _rewound_at: float = float("-inf")
     rewinds: int = 0
 
-    def segments(self) -> Segments:
-        """The ranges to search now; rewinds first when the last rewind is a second ago."""
+    def segments(self, walls: Mapping[int, tuple[datetime, Any]] = NO_WALLS) -> Segments:
+        """The ranges to search now; rewinds first when the last rewind is a second ago.
+
+        Args:
+            walls: where else to start, by -priority; of mark and wall the later counts.
+        """
         if self.clock() - self._rewound_at >= REWIND_S:
             self.rewind()
-        if not self._marks:
-            return WHOLE
-        after: list[tuple[int, datetime, Any, int]] = []
-        low: tuple[int, datetime] = (LOWEST, START)
-        for neg in sorted(self._marks):
-            at, item_id = self._marks[neg]
-            if low[0] < neg - 1 or low[0] == LOWEST:
-                after.append((low[0], low[1], None, neg - 1))
-            after.append((neg, at, item_id, neg))
-            low = (neg, END)
-        after.append((low[0], low[1], None, HIGHEST))
-        return Segments([a[0] for a in after], [a[1] for a in after], [a[2] for a in after], [a[3] for a in after])
+        if not walls:
+            return segments_behind(self._marks)
+        marks = {neg: at for neg, at in self._marks.items() if neg not in walls or at[0] > walls[neg][0]}
+        return segments_behind({**walls, **marks})
 
     def advance(self, items: Sequence[Item], wanted: int) -> None:
         """Take note of what a claim returned.

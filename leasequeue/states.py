@@ -23,7 +23,8 @@ class Outcome(StrEnum):
     """What a fenced write (renew, resolve, retry, fail, repair, release) did to one item.
 
     The first group says that the write happened; ALREADY_RESOLVED is the repeat of one's own completion; LOST changed
-    nothing because the lease is not ours any more; BUSY (renewal only) met a row locked by somebody, tried again later.
+    nothing because the lease is not ours any more; BUSY (renewal only) met a row that could not be extended now, mostly locked by somebody;
+    REFUSED (completion only) met a row that the database lets nobody change, which stays leased until its lease ends.
     """
 
     RENEWED = "RENEWED"
@@ -35,3 +36,4 @@ class Outcome(StrEnum):
     ALREADY_RESOLVED = "ALREADY_RESOLVED"
     LOST = "LOST"
     BUSY = "BUSY"
+    REFUSED = "REFUSED"

@@ -32,6 +32,7 @@ from leasequeue.owner import OwnedBy, disown_flow, own_table_flow
 from leasequeue.run import run, single
 from leasequeue.runs import Run, RunRecord, record_run_flow, runs_flow, start_run_flow, swept_flow
 from leasequeue.sample import Stats, sample_flow, stats_flow
+from leasequeue.spare import Skips
 from leasequeue.states import Outcome
 from leasequeue.table import Table
 from leasequeue.verdict import backoff_s
@@ -60,6 +61,7 @@ def claim(
     lanes: Sequence[str] | None = None,
     mark: ClaimMark | None = None,
     registered: bool = False,
+    skips: Skips | None = None,
 ) -> Claimed:
     """Lease up to `n` due items to `worker_id`, committed when this returns.
 
@@ -72,6 +74,8 @@ def claim(
         lanes: only items of these lanes; None takes all, items without a lane among them.
         mark: keyset mark of this process, for plain claims; see `ClaimMark`.
         registered: honour this process's row in the worker registry: no row or a cordon means no items, and `admission` says so.
+        skips: rows that refused to be changed, passed over for a while; see `Skips`. One for all calls of a thread; None searches anew each
+            time.
 
     Returns:
         Items in claim order: priority DESC, created_at, id.
@@ -81,7 +85,10 @@ def claim(
         psycopg.Error: the database refused or did not answer; after a lost connection the claim may have happened, see
             `release_unheld`.
     """
-    return run(conn, claim_flow(table, worker_id=worker_id, n=n, config=config, lanes=lanes, mark=mark, registered=registered))
+    flow = claim_flow(
+        table, worker_id=worker_id, n=n, config=config, lanes=lanes, mark=mark, registered=registered, skips=skips
+    )
+    return run(conn, flow)
 
 
 def renew(conn: psycopg.Connection[Any], table: Table, leases: Sequence[Lease], *, config: LeaseConfig) -> Outcomes:
@@ -191,13 +198,15 @@ def release(conn: psycopg.Connection[Any], table: Table, leases: Lease | Sequenc
     return settle(conn, table, [Settlement(lease, "RELEASE", after_s) for lease in given])
 
 
-def release_unheld(conn: psycopg.Connection[Any], table: Table, *, worker_id: str, held_tokens: Sequence[UUID]) -> int:
+def release_unheld(
+    conn: psycopg.Connection[Any], table: Table, *, worker_id: str, held_tokens: Sequence[UUID], skips: Skips | None = None
+) -> int:
     """Release what the table shows as leased to `worker_id` under tokens that it does not know: a claim's reply was lost.
 
     Returns:
         How many items were released; their attempt is not counted.
     """
-    return run(conn, release_unheld_flow(table, worker_id=worker_id, held_tokens=held_tokens))
+    return run(conn, release_unheld_flow(table, worker_id=worker_id, held_tokens=held_tokens, skips=skips))
 
 
 def lease_outcome(conn: psycopg.Connection[Any], table: Table, lease: Lease) -> Outcome | None:
@@ -211,27 +220,29 @@ def lease_outcome(conn: psycopg.Connection[Any], table: Table, lease: Lease) -> 
     return run(conn, lease_outcome_flow(table, lease))
 
 
-def reclaim(conn: psycopg.Connection[Any], table: Table, *, config: LeaseConfig) -> Reclaimed:
+def reclaim(conn: psycopg.Connection[Any], table: Table, *, config: LeaseConfig, skips: Skips | None = None) -> Reclaimed:
     """Take back one page of leases that ended more than `config.reclaim_after_s` ago; REPAIR after `config.max_crashes`.
 
     Nothing within one lease duration + 15 s after the server started. Any number of reclaimers may run at once.
     """
-    return run(conn, reclaim_flow(table, config=config))
+    return run(conn, reclaim_flow(table, config=config, skips=skips))
 
 
-def promote(conn: psycopg.Connection[Any], table: Table, *, limit: int = 500) -> int:
+def promote(conn: psycopg.Connection[Any], table: Table, *, limit: int = 500, skips: Skips | None = None) -> int:
     """Move up to `limit` due SCHEDULED items to PENDING; returns how many."""
-    return run(conn, promote_flow(table, limit=limit))
+    return run(conn, promote_flow(table, limit=limit, skips=skips))
 
 
-def defer(conn: psycopg.Connection[Any], table: Table, *, limit: int = 500) -> int:
+def defer(conn: psycopg.Connection[Any], table: Table, *, limit: int = 500, skips: Skips | None = None) -> int:
     """Move PENDING items of the future among the first `limit` of the claim order to SCHEDULED; returns how many."""
-    return run(conn, defer_flow(table, limit=limit))
+    return run(conn, defer_flow(table, limit=limit, skips=skips))
 
 
-def prune(conn: psycopg.Connection[Any], table: Table, *, older_than_s: float, limit: int = 1_000) -> int:
+def prune(
+    conn: psycopg.Connection[Any], table: Table, *, older_than_s: float, limit: int = 1_000, skips: Skips | None = None
+) -> int:
     """Delete up to `limit` items resolved more than `older_than_s` seconds ago, with their idempotency keys; returns how many."""
-    return run(conn, prune_flow(table, older_than_s=older_than_s, limit=limit))
+    return run(conn, prune_flow(table, older_than_s=older_than_s, limit=limit, skips=skips))
 
 
 def stats(conn: psycopg.Connection[Any], table: Table, *, strict: BlockedHead | None = None) -> Stats:

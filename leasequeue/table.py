@@ -96,16 +96,24 @@ class Table:
             fragments: further placeholders, already quoted SQL.
         """
         if fragments:
-            return self._render(name, fragments)
+            return self._render(sql.text(name), fragments)
         rendered = self._texts.get(name)
         if rendered is None:
-            rendered = self._texts[name] = self._render(name, {})
+            rendered = self._texts[name] = self._render(sql.text(name), {})
         return rendered
 
-    def _render(self, name: str, fragments: Mapping[str, str]) -> str:
+    def looking(self, name: str) -> str:
+        """Text that reads the rows which the statement `name` would change now."""
+        return self._render(sql.looking(name), {})
+
+    def only(self, name: str) -> str:
+        """Text of the statement `name`, bound to the rows `%(only)s`."""
+        return self._render(sql.only(name), {})
+
+    def _render(self, text: str, fragments: Mapping[str, str]) -> str:
         parts = {"table": quoted(self.schema, self.name), "id_type": self.id_type, **fragments}
         # One pass: a table may be named "{id_type}".
-        return _PLACEHOLDER.sub(lambda found: parts.get(found[1], found[0]), sql.text(name))
+        return _PLACEHOLDER.sub(lambda found: parts.get(found[1], found[0]), text)
 
     @classmethod
     def load(cls, conn: psycopg.Connection[Any], name: str, schema: str = "public") -> Table:

@@ -9,6 +9,7 @@ from psycopg.pq import ConnStatus
 
 from leasequeue.dsn import redact
 from leasequeue.errors import LeaseQueueError, NotAdopted, TableMissing
+from leasequeue.refusals import is_data_state
 
 
 class Fault(StrEnum):
@@ -30,9 +31,6 @@ class Fault(StrEnum):
 _BUSY = frozenset({"40001", "40P01", "55P03", "57014"})
 # 25006: read-only server; 57P01–57P05: shutdown, crash, starting, dropped, idle; 0A000: hot standby, or a cached plan after DDL.
 _CONNECTION = frozenset({"25006", "57P01", "57P02", "57P03", "57P04", "57P05", "0A000", "3D000", "25P02", "25P03"})
-# 54: one row's value is too large (an index row, a jsonb string); 09, 27, 44, P0: triggers; 45: what many of them raise.
-_DATA = frozenset({"09", "21", "22", "23", "27", "44", "45", "54", "P0"})
-_GENERATED = "428C9"  # a verdict sets a column that the table computes
 
 
 def classify(error: BaseException) -> Fault:
@@ -53,13 +51,9 @@ def _of_sqlstate(state: str) -> Fault:
         return Fault.BUSY
     if state in _CONNECTION or state[:2] in ("08", "28", "53", "58"):
         return Fault.CONNECTION
-    if state[:2] in _DATA or state == _GENERATED:
+    if is_data_state(state):
         return Fault.DATA
-    if state[:2] in ("42", "3F"):
-        return Fault.SCHEMA
-    if state[0] in "689" or (state[0] >= "I" and state[:2] != "XX"):  # SQL leaves these to triggers and functions
-        return Fault.DATA
-    return Fault.OTHER
+    return Fault.SCHEMA if state[:2] in ("42", "3F") else Fault.OTHER
 
 
 def needs_new_connection(error: BaseException) -> bool:

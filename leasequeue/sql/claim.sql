@@ -23,6 +23,7 @@ UPDATE {table} AS t
                    AND (-c.priority, c.created_at, c.id) > (segment.after_neg, segment.after_at, segment.after_id)
                    AND -c.priority <= segment.upto_neg
                    AND c.run_at <= clock_timestamp()
+                   AND c.id <> ALL (%(skip)s::{id_type}[])
                  ORDER BY -c.priority, c.created_at, c.id
                  LIMIT %(n)s::int
                    FOR UPDATE SKIP LOCKED) AS picked

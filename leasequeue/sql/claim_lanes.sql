@@ -15,6 +15,7 @@ UPDATE {table} AS t
                   FROM {table} AS c
                  WHERE c.lane = wanted.lane AND c.lane IS NOT NULL AND c.state = 'PENDING'
                    AND c.run_at <= clock_timestamp()
+                   AND c.id <> ALL (%(skip)s::{id_type}[])
                  ORDER BY -c.priority, c.created_at, c.id
                  LIMIT %(n)s::int
                    FOR UPDATE SKIP LOCKED) AS picked

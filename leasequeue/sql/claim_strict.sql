@@ -17,7 +17,7 @@ UPDATE {table} AS t
                     SELECT c.id, c.state, c.run_at
                       FROM {table} AS c
                      WHERE c.lane = held.lane AND c.lane IS NOT NULL AND c.state <> 'RESOLVED'
-                       AND (NOT %(pass)s::boolean OR c.state IN ('PENDING', 'ASSIGNED'))
+                       AND (NOT %(pass)s::boolean OR (c.state IN ('PENDING', 'ASSIGNED') AND c.id <> ALL (%(skip)s::{id_type}[])))
                      ORDER BY c.created_at, c.id
                      LIMIT 1) AS head
              CROSS JOIN LATERAL (
@@ -26,6 +26,7 @@ UPDATE {table} AS t
                      WHERE c.id = head.id AND c.state = 'PENDING'
                        FOR UPDATE SKIP LOCKED) AS locked
              WHERE head.state = 'PENDING' AND head.run_at <= clock_timestamp()
+               AND head.id <> ALL (%(skip)s::{id_type}[])
                AND NOT EXISTS (SELECT 1 FROM {table} AS a
                                 WHERE a.lane = held.lane AND a.lane IS NOT NULL AND a.state = 'ASSIGNED')
             UNION ALL
@@ -34,6 +35,7 @@ UPDATE {table} AS t
                       FROM {table} AS c
                      WHERE c.state = 'PENDING' AND c.lane IS NULL AND c.run_at <= clock_timestamp()
                        AND %(unlaned)s::boolean
+                       AND c.id <> ALL (%(skip)s::{id_type}[])
                      ORDER BY -c.priority, c.created_at, c.id
                      LIMIT %(n)s::int
                        FOR UPDATE SKIP LOCKED) AS free

@@ -11,5 +11,6 @@ UPDATE {table} AS t
          CROSS JOIN LATERAL (
                 SELECT c.id FROM {table} AS c
                  WHERE c.id = near.id AND c.state = 'PENDING' AND c.run_at > clock_timestamp()
+                   AND c.id <> ALL (%(skip)s::{id_type}[])
                    FOR UPDATE SKIP LOCKED) AS locked))
 RETURNING t.id

@@ -7,7 +7,7 @@ WITH RECURSIVE found (lane, state, run_at, priority, created_at, id) AS (
     (SELECT c.lane, c.state, c.run_at, c.priority, c.created_at, c.id
        FROM {table} AS c
       WHERE c.lane IS NOT NULL AND c.state <> 'RESOLVED' AND %(lanes)s::text[] IS NULL
-        AND (NOT %(pass)s::boolean OR c.state IN ('PENDING', 'ASSIGNED'))
+        AND (NOT %(pass)s::boolean OR (c.state IN ('PENDING', 'ASSIGNED') AND c.id <> ALL (%(skip)s::{id_type}[])))
       ORDER BY c.lane, c.created_at, c.id LIMIT 1)
     UNION ALL
     SELECT next.lane, next.state, next.run_at, next.priority, next.created_at, next.id
@@ -16,7 +16,7 @@ WITH RECURSIVE found (lane, state, run_at, priority, created_at, id) AS (
             SELECT c.lane, c.state, c.run_at, c.priority, c.created_at, c.id
               FROM {table} AS c
              WHERE c.lane IS NOT NULL AND c.state <> 'RESOLVED' AND c.lane > found.lane
-               AND (NOT %(pass)s::boolean OR c.state IN ('PENDING', 'ASSIGNED'))
+               AND (NOT %(pass)s::boolean OR (c.state IN ('PENDING', 'ASSIGNED') AND c.id <> ALL (%(skip)s::{id_type}[])))
              ORDER BY c.lane, c.created_at, c.id LIMIT 1) AS next
 ), heads AS MATERIALIZED (
     SELECT every.lane
@@ -28,9 +28,10 @@ WITH RECURSIVE found (lane, state, run_at, priority, created_at, id) AS (
                     SELECT c.lane, c.state, c.run_at, c.priority, c.created_at, c.id
                       FROM {table} AS c
                      WHERE c.lane = wanted.lane AND c.lane IS NOT NULL AND c.state <> 'RESOLVED'
-                       AND (NOT %(pass)s::boolean OR c.state IN ('PENDING', 'ASSIGNED'))
+                       AND (NOT %(pass)s::boolean OR (c.state IN ('PENDING', 'ASSIGNED') AND c.id <> ALL (%(skip)s::{id_type}[])))
                      ORDER BY c.created_at, c.id LIMIT 1) AS head) AS every
      WHERE every.state = 'PENDING' AND every.run_at <= clock_timestamp()
+       AND every.id <> ALL (%(skip)s::{id_type}[])
      ORDER BY -every.priority, every.created_at, every.id
 )
 SELECT heads.lane

@@ -5,6 +5,7 @@ UPDATE {table} AS t
  WHERE t.id = ANY (ARRAY(
         SELECT c.id FROM {table} AS c
          WHERE c.state = 'SCHEDULED' AND c.run_at <= (SELECT clock_timestamp())
+           AND c.id <> ALL (%(skip)s::{id_type}[])
          ORDER BY c.run_at, c.id
          LIMIT %(n)s::int
            FOR UPDATE SKIP LOCKED))

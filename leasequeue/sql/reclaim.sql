@@ -9,6 +9,7 @@ WITH stale AS MATERIALIZED (
      WHERE c.state = 'ASSIGNED'
        AND c.lease_expires_at < clock_timestamp() - %(reclaim_after_s)s::float8 * interval '1 second'
        AND clock_timestamp() >= pg_postmaster_start_time() + (%(lease_ms)s::int + 15000) * interval '1 millisecond'
+       AND c.id <> ALL (%(skip)s::{id_type}[])
      LIMIT %(n)s::int
        FOR UPDATE SKIP LOCKED
 )

@@ -6,5 +6,6 @@ UPDATE {table} AS t
         SELECT c.id FROM {table} AS c
          WHERE c.state = 'ASSIGNED' AND c.leased_by = %(worker_id)s
            AND NOT coalesce(c.lease_token = ANY (%(held)s::uuid[]), false)
+           AND c.id <> ALL (%(skip)s::{id_type}[])
            FOR UPDATE SKIP LOCKED))
 RETURNING t.id
