@@ -44,6 +44,7 @@ def say(text: str) -> None:
     help="What to run.",
 )
 @click.option("--parallel", type=click.IntRange(1, 7), default=1, help="Loads at a time, each a queue of its own.")
+@click.option("--stagger", type=click.IntRange(0), default=60, help="Seconds between the beginnings of parallel loads.")
 @click.option("--seed", type=int, default=1, help="Seed of arrivals and job lengths.")
 @click.option("--name", default="live", help="Devcluster to use; it is brought up where it is not, and stays up.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder of the figures; default in the cache.")
@@ -54,7 +55,9 @@ def say(text: str) -> None:
     metavar="FIELD=NUMBER",
     help="More of spec.scaling, such as scaleDownStabilizationSeconds=60.",
 )
-def main(names: tuple[str, ...], parallel: int, seed: int, name: str, out: Path | None, more: tuple[str, ...]) -> None:
+def main(
+    names: tuple[str, ...], parallel: int, stagger: int, seed: int, name: str, out: Path | None, more: tuple[str, ...]
+) -> None:
     """Run loads on a real Kubernetes and print them beside real KEDA's figures. Without --scenario: print what was kept.
 
     Each load takes 8 to 12 minutes and the time until zero pods. A devcluster needs Linux and root.
@@ -62,7 +65,7 @@ def main(names: tuple[str, ...], parallel: int, seed: int, name: str, out: Path 
     folder = out or cache_dir("autoscaling-live")
     if names and INSIDE not in os.environ:
         sys.exit(_outside(name))
-    failed = _inside(names, parallel, seed, folder, dict(_pair(text) for text in more)) if names else 0
+    failed = _inside(names, parallel, stagger, seed, folder, dict(_pair(text) for text in more)) if names else 0
     table.show(Console(width=170), table.read(folder))
     sys.exit(1 if failed else 0)
 
@@ -95,7 +98,7 @@ def _outside(name: str) -> int:
     return subprocess.run([*command, *sys.argv[1:]], env=env, cwd=ROOT, check=False).returncode
 
 
-def _inside(names: tuple[str, ...], parallel: int, seed: int, folder: Path, settings: dict[str, int]) -> int:
+def _inside(names: tuple[str, ...], parallel: int, stagger: int, seed: int, folder: Path, settings: dict[str, int]) -> int:
     """Run what is asked for; returns how much of it failed."""
     wanted = [load for load in LOADS if load.name in names or "all" in names]
     failed: list[str] = []
@@ -105,6 +108,8 @@ def _inside(names: tuple[str, ...], parallel: int, seed: int, folder: Path, sett
             failed += shrinking.play(server, say)
 
         def one(load: Load) -> None:
+            # Pods of several loads that start in the same second would measure the machine, not the scaling.
+            time.sleep(stagger * wanted.index(load) if wanted.index(load) < parallel else 0)
             try:
                 found = run.play(server, load, seed, say, dict(settings))
             except run.FAULTS as ex:

@@ -70,13 +70,8 @@ class PodWatch:
         return [life for life in list(self.lives.values()) if life.gone_at is None]
 
     def _follow(self) -> None:
-        decoder, text = json.JSONDecoder(), ""
         for line in self._process.stdout or ():
-            text += line
-            if line.rstrip() != "}":
-                continue
-            event, end = decoder.raw_decode(text)
-            text = text[end:].lstrip()
+            event = json.loads(line)
             self._take(event["type"], event["object"], time.time())
 
     def _take(self, kind: str, pod: dict[str, Any], now: float) -> None:
