@@ -6,7 +6,7 @@ outcome raises `LeaseNotHeld`, so that the caller's effects roll back with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -29,6 +29,8 @@ from leasequeue.table import LEASE_COLUMNS, Table, quoted
 
 MAX_ERROR_CHARS = 2_000
 MAX_DELAY_S = 366 * 86_400.0  # a year: the longest that a retry or a release may put an item off
+# A statement with the results of many items stops growing here: it can be sent well within a call's deadline, and held in memory.
+MAX_BATCH_BYTES = 16 * 2**20
 NO_COLUMNS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -189,18 +191,24 @@ def _by_columns(table: Table, completions: Sequence[Completion]) -> dict[tuple[s
 
 
 def _resolve_group(table: Table, columns: tuple[str, ...], group: list[Completion]) -> Flow[dict[Any, Outcome]]:
-    leases = [c.lease for c in group]
-    query = _resolve_query(table, columns, group, leases)
+    outcomes: dict[Any, Outcome] = {}
+    for part, query in _resolve_queries(table, columns, group):
+        outcomes |= yield from _resolve_part(table, columns, part, query)
+    return outcomes
+
+
+def _resolve_part(table: Table, columns: tuple[str, ...], part: list[Completion], query: Query) -> Flow[dict[Any, Outcome]]:
     try:
         done: Result = yield Operation(lambda: one(query))
     except psycopg.Error as ex:
         if not refuses_data(ex):
             raise
-        if len(group) > 1:
-            middle = len(group) // 2
-            halves = yield from _resolve_group(table, columns, group[:middle])
-            return halves | (yield from _resolve_group(table, columns, group[middle:]))
-        return (yield from _set_aside(table, leases[0], ex))
+        if len(part) > 1:
+            middle = len(part) // 2
+            halves = yield from _resolve_group(table, columns, part[:middle])
+            return halves | (yield from _resolve_group(table, columns, part[middle:]))
+        return (yield from _set_aside(table, part[0].lease, ex))
+    leases = [c.lease for c in part]
     outcomes = dict.fromkeys(done.column("id"), Outcome.RESOLVED)
     yield from _judge_missing(table, leases, outcomes)
     return outcomes
@@ -217,17 +225,39 @@ def _set_aside(table: Table, lease: Lease, error: psycopg.Error) -> Flow[dict[An
         return {lease.id: Outcome.REFUSED}
 
 
-def _resolve_query(table: Table, columns: tuple[str, ...], group: list[Completion], leases: list[Lease]) -> Query:
-    params = _arrays(table, leases)
+def _resolve_queries(
+    table: Table, columns: tuple[str, ...], group: list[Completion]
+) -> Iterator[tuple[list[Completion], Query]]:
+    """The statements that complete a group, mostly one: more where the results are large."""
     if not columns and all(c.result is None for c in group):
-        return Query(table.sql("resolve"), params)
-    params["results"] = [None if c.result is None else jsonio.dumps_result(c.result) for c in group]
+        leases = [c.lease for c in group]
+        yield group, Query(table.sql("resolve"), _arrays(table, leases), raw=_in_text(leases))
+        return
+    start, size = 0, 0
+    texts: list[tuple[str | None, str | None]] = []
+    for completion in group:
+        result = None if completion.result is None else jsonio.dumps_result(completion.result)
+        set_ = jsonio.dumps_result(dict(completion.columns)) if columns else None
+        grown = len(result or "") + len(set_ or "")
+        if texts and size + grown > MAX_BATCH_BYTES:
+            yield _part(table, columns, group[start : start + len(texts)], texts)
+            start, size, texts = start + len(texts), 0, []
+        texts.append((result, set_))
+        size += grown
+    yield _part(table, columns, group[start:], texts)
+
+
+def _part(
+    table: Table, columns: tuple[str, ...], part: list[Completion], texts: list[tuple[str | None, str | None]]
+) -> tuple[list[Completion], Query]:
+    params = _arrays(table, [c.lease for c in part])
+    params["results"] = [result for result, _ in texts]
     if not columns:
-        return Query(table.sql("resolve_results"), params)
+        return part, Query(table.sql("resolve_results"), params)
+    params["columns"] = [set_ for _, set_ in texts]
     names = [quoted(name) for name in columns]
-    params["columns"] = [jsonio.dumps_result(dict(c.columns)) for c in group]
     sources = ", ".join(f"given.{name}" for name in names)
-    return Query(table.sql("resolve_columns", targets=", ".join(names), sources=sources), params)
+    return part, Query(table.sql("resolve_columns", targets=", ".join(names), sources=sources), params)
 
 
 # --- retry, fail, repair, release ----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 LOG_EVENTS = {
     "item_lease_reclaimed": "A lease that ended was taken back; `state` is PENDING, or REPAIR after too many crashes.",
+    "item_refuses_change": "The database lets nobody change this row (`verb`, `sqlstate`); the run passes it over.",
     "max_inflight_exceeded": "More items are ASSIGNED than max_inflight allows.",
     "run_ended": "What the whole run did.",
     "run_hung": "The run hung past its time; the process ends.",

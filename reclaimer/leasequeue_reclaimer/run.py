@@ -23,6 +23,7 @@ from leasequeue.process import logs
 from leasequeue.process.faults import describe
 from leasequeue.process.pacing import Backoff
 from leasequeue.runs import RunRecord
+from leasequeue.spare import Skips
 from leasequeue.table import Table
 from leasequeue_reclaimer.schedule import next_sweep_at, start_jitter_s
 from leasequeue_reclaimer.settings import Settings
@@ -51,6 +52,7 @@ class Run:
         self._ends_at = time.monotonic() + settings.budget_s
         self._conn: Connection | None = None
         self._table: Table | None = None
+        self._skips = Skips()
         self._run_id: int | None = None
         self._totals: dict[str, int] = dict.fromkeys(("sweeps", "reclaimed", "repaired", "promoted", "deferred", "pruned"), 0)
         self._assigned: int | None = None
@@ -123,7 +125,7 @@ class Run:
         if self._run_id is None:
             runner = self._settings.runner or socket.gethostname()
             self._run_id = leasequeue.start_run(conn, table, runner=runner, max_inflight=self._settings.config.max_inflight)
-        sweep = Sweep(conn, table, self._settings, self._go_on)
+        sweep = Sweep(conn, table, self._settings, self._go_on, self._skips)
         try:
             sweep.run()
         finally:

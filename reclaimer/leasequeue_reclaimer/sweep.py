@@ -6,7 +6,7 @@ stays, whatever happens next. A step that fails is reported and does not stop th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from leasequeue.jsonio import printable
 from leasequeue.maintain import Reclaimed
 from leasequeue.process.faults import describe, needs_new_connection
 from leasequeue.process.logs import get
+from leasequeue.spare import Refused, Skips
 from leasequeue.table import Table
 from leasequeue_reclaimer.settings import Settings
 
@@ -48,10 +49,11 @@ class Sweep:
         table: the queue's table.
         settings: of this run.
         go_on: asked before each page; False when the time is up or the process was told to end.
+        skips: rows that refuse to be changed, remembered over the sweeps of a run.
     """
 
-    def __init__(self, conn: Connection, table: Table, settings: Settings, go_on: Callable[[], bool]) -> None:
-        self._conn, self._table, self._settings, self._go_on = conn, table, settings, go_on
+    def __init__(self, conn: Connection, table: Table, settings: Settings, go_on: Callable[[], bool], skips: Skips) -> None:
+        self._conn, self._table, self._settings, self._go_on, self._skips = conn, table, settings, go_on, skips
         self._config = settings.config
         self.result = Swept()
 
@@ -70,6 +72,7 @@ class Sweep:
         ]
         for name, step in steps:
             self._guard(name, step)
+            log_refused(self._skips.take_news())
         return self.result
 
     def _guard(self, name: str, step: Callable[[], None]) -> None:
@@ -84,31 +87,47 @@ class Sweep:
     def _reclaim(self) -> None:
         more = True
         while more and self._go_on():
-            page = leasequeue.reclaim(self._conn, self._table, config=self._config)
+            page = leasequeue.reclaim(self._conn, self._table, config=self._config, skips=self._skips)
             self.result.reclaimed += len(page.items)
             self.result.repaired += page.repaired
             log_reclaimed(page)
-            more = page.full
+            more = page.full or bool(page.refused)
 
     def _promote(self) -> None:
-        count = PROMOTE_PAGE
-        while count == PROMOTE_PAGE and self._go_on():
-            count = leasequeue.promote(self._conn, self._table, limit=PROMOTE_PAGE)
+        def page() -> int:
+            return leasequeue.promote(self._conn, self._table, limit=PROMOTE_PAGE, skips=self._skips)
+
+        for count in self._pages(page, PROMOTE_PAGE):
             self.result.promoted += count
 
     def _defer(self) -> None:
         """Until the head of the claim order is clear: a page looks at its first rows only."""
-        count = 1
-        while count and self._go_on():
-            count = leasequeue.defer(self._conn, self._table, limit=DEFER_PAGE)
+
+        def page() -> int:
+            return leasequeue.defer(self._conn, self._table, limit=DEFER_PAGE, skips=self._skips)
+
+        for count in self._pages(page, 1):
             self.result.deferred += count
 
     def _prune(self) -> None:
         age_s = self._settings.retention_resolved_after_s
-        count = PRUNE_PAGE if age_s else 0
-        while count == PRUNE_PAGE and self._go_on():
-            count = leasequeue.prune(self._conn, self._table, older_than_s=age_s, limit=PRUNE_PAGE)
+        if not age_s:
+            return
+
+        def page() -> int:
+            return leasequeue.prune(self._conn, self._table, older_than_s=age_s, limit=PRUNE_PAGE, skips=self._skips)
+
+        for count in self._pages(page, PRUNE_PAGE):
             self.result.pruned += count
+
+    def _pages(self, page: Callable[[], int], full: int) -> Iterator[int]:
+        """Page after page while one brings `full` rows or more, or was short only because rows refused."""
+        more = True
+        while more and self._go_on():
+            before = self._skips.total
+            count = page()
+            yield count
+            more = count >= full or self._skips.total > before
 
     def _count(self) -> None:
         leasequeue.deregister(self._conn, self._table)
@@ -117,6 +136,15 @@ class Sweep:
         self.result.exceeded = self.result.assigned > limit
         if self.result.exceeded:
             get().error("max_inflight_exceeded", assigned=self.result.assigned, max_inflight=limit)
+
+
+def log_refused(found: Iterable[Refused]) -> None:
+    """`item_refuses_change` for each row that the database lets nobody change."""
+    for refused in found:
+        get().error(
+            "item_refuses_change", item_id=printable(refused.id), verb=refused.verb, sqlstate=refused.sqlstate,
+            next="it is passed over for a while; leasequeue doctor looks for the cause",
+        )  # fmt: skip
 
 
 def log_reclaimed(page: Reclaimed) -> None:

@@ -133,6 +133,25 @@ def test_rows_that_may_not_be_taken_do_not_hide_those_behind_them(queue: Queue) 
     assert queue.states() == {"PENDING": 10, "ASSIGNED": 20}
 
 
+def test_items_that_refuse_every_change_are_named_and_stop_nobody(queue: Queue) -> None:
+    """Reclaim, promotion and retention each meet one; the rest of their page is done, and the run is a good one."""
+    lost = queue.add(*[""] * 5)
+    lease(queue, 5)
+    queue.expire()
+    due = queue.add(*[""] * 5, state="SCHEDULED", run_at="2024-01-01Z")
+    old = queue.add(*[""] * 5, state="RESOLVED", resolved_at="2024-01-01Z")
+    queue.execute("CREATE TABLE refers (item uuid REFERENCES {t} (id))")
+    queue.execute("INSERT INTO refers SELECT id FROM {t} WHERE id = %s", old[1])
+    queue.execute("ALTER TABLE {t} ADD CONSTRAINT never CHECK (n <> 3) NOT VALID")
+    process = sweep(queue, retention_resolved_after_s=60)
+    assert queue.states() == {"PENDING": 8, "ASSIGNED": 1, "SCHEDULED": 1, "RESOLVED": 1}
+    told = {(line["item_id"], line["verb"], line["sqlstate"]) for line in process.named("item_refuses_change")}
+    assert told == {
+        (str(lost[3]), "reclaim", "23514"), (str(due[3]), "promote", "23514"), (str(old[1]), "prune", "23503"),
+    }  # fmt: skip
+    assert (last_run(queue)["reclaimed"], last_run(queue)["promoted"], last_run(queue)["pruned"]) == (4, 4, 4)
+
+
 def test_a_locked_table_ends_the_run_with_an_error_and_the_next_one_works(queue: Queue) -> None:
     """B67: waits are bounded inside; other steps and later runs do not hang behind it."""
     queue.add("")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -18,7 +20,7 @@ from leasequeue.verdict import Resolve, Retry, Verdict
 from leasequeue_worker.audit import AuditLog
 from leasequeue_worker.completion import Completions
 from leasequeue_worker.held import Held, Registry
-from leasequeue_worker.link import Link, Watchdog
+from leasequeue_worker.link import CallCut, Link, Watchdog
 from leasequeue_worker.metrics import WorkerMetrics
 from leasequeue_worker.queuetable import QueueTable
 from tests.support.processes import wait_for
@@ -123,3 +125,63 @@ def test_two_verdicts_given_at_once_wake_the_writer(queue: Queue) -> None:
     completions.thread.start()
     completions.give(batch[0])
     wait_for("both resolved", lambda: states(queue, batch[:2]) == ["RESOLVED"] * 2)
+
+
+def test_a_batch_that_cannot_be_answered_in_time_is_offered_in_smaller_ones(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results of gigabytes: whole, they would be sent, cut and offered again for ever."""
+    completions, batch = finished(queue, Resolve("large"))
+    monkeypatch.setattr("leasequeue_worker.completion.CALL_LIMIT_S", 1.0)
+    asked: list[int] = []
+    real = leasequeue.resolve
+
+    def slow(conn: Any, table: Any, writes: Any) -> Any:
+        asked.append(len(writes))
+        conn.execute("SELECT pg_sleep(%s)", [0.25 * len(writes)])
+        return real(conn, table, writes)
+
+    monkeypatch.setattr(leasequeue, "resolve", slow)
+    with watched(completions):
+        for _ in range(10):
+            completions.flush()
+            if not completions.unflushed:
+                break
+    assert states(queue, batch) == ["RESOLVED"] * COUNT
+    assert asked[:3] == [20, 10, 5]
+    assert max(asked[3:]) < 5
+
+
+def test_a_call_that_was_cut_says_so(queue: Queue) -> None:
+    completions, _ = finished(queue, Resolve())
+    with watched(completions), pytest.raises(CallCut, match="no answer within 0.2 s"):
+        completions._link.run(0.2, lambda conn: conn.execute("SELECT pg_sleep(20)"))
+
+
+@contextmanager
+def watched(completions: Completions) -> Iterator[None]:
+    """Its calls are cut at their limit, as by the worker's main thread."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.02):
+            completions._link._watchdog.check(time.monotonic())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_an_item_that_refuses_every_change_is_let_go(queue: Queue) -> None:
+    """It cannot be completed, nor set aside: its lease ends by itself, and the others are done."""
+    completions, batch = finished(queue, Resolve({"a": 1}))
+    queue.conn.execute(f"ALTER TABLE work ADD CONSTRAINT never CHECK (n <> {POISON}) NOT VALID")
+    completions.flush()
+    assert states(queue, batch) == all_but("RESOLVED")
+    assert completions.unflushed == 0
+    assert completions._metrics.finished["refused"] == 1
+    assert not len(completions._registry)

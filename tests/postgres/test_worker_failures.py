@@ -40,6 +40,24 @@ def posted_once(queue: Queue, count: int) -> None:
     assert (sums["lines"], sums["items"]) == (count, count)
 
 
+# --- rows that refuse every change -----------------------------------------------------------------------------------------
+
+
+def test_items_that_refuse_every_change_are_named_and_stop_nobody(queue: Queue) -> None:
+    """At the head of the queue, in its middle, and due for promotion: all others are worked off at their first attempt."""
+    items = queue.add(*[""] * 40)
+    due = queue.add("", "", state="SCHEDULED", run_at="2024-01-01Z")
+    queue.execute("ALTER TABLE {t} ADD CONSTRAINT never CHECK (n NOT IN (0, 17)) NOT VALID")
+    with worker(queue.dsn, "work", "act", concurrency=2, batch_size=20) as process:
+        queue.wait_states(RESOLVED=39, PENDING=2, SCHEDULED=1)
+        told = process.wait_event("item_refuses_change", 3)
+        assert not process.named("claim_loop_trouble")
+    assert {(line["item_id"], line["verb"], line["sqlstate"]) for line in told} == {
+        (str(items[0]), "claim", "23514"), (str(items[17]), "claim", "23514"), (str(due[0]), "promote", "23514"),
+    }  # fmt: skip
+    assert {row["attempt"] for row in queue.rows() if row["state"] == "RESOLVED"} == {1}
+
+
 # --- lost answers ---------------------------------------------------------------------------------------------------------
 
 

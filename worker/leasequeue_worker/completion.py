@@ -25,7 +25,7 @@ from leasequeue.process.pacing import Backoff
 from leasequeue.states import Outcome
 from leasequeue_worker.audit import AuditLog
 from leasequeue_worker.held import Held, Registry
-from leasequeue_worker.link import Connection, Link
+from leasequeue_worker.link import CallCut, Connection, Link
 from leasequeue_worker.metrics import WorkerMetrics
 from leasequeue_worker.queuetable import QueueTable
 from leasequeue_worker.sizing import Pace
@@ -73,6 +73,7 @@ class Completions:
         self._armed, self._kicked = threading.Event(), threading.Event()
         self._batch_size = config.batch_size
         self._in_flight = self._halvings = 0
+        self._most = FLUSH_MOST  # items a call, fewer after one that could not be sent and answered in time
         self._broken = False
         self._retry: list[Held] = []
         self._told: set[str] = set()  # each kind of late verdict is told once a process
@@ -107,7 +108,7 @@ class Completions:
         fresh = [pop() for _ in range(most)]
         freed = False
         try:
-            for batch in (fresh, again):  # apart: what failed before must not hold up the others for ever
+            for batch in (*self._pieces(fresh), *self._pieces(again)):  # apart: what failed before must not hold up the others
                 if self._broken:
                     self._retry.extend(batch)
                 elif batch:
@@ -123,6 +124,9 @@ class Completions:
             fresh or again
         ):  # told last: whoever it wakes must no longer count these items as unflushed, or it sleeps on for a poll
             self._flushed(freed)
+
+    def _pieces(self, batch: list[Held]) -> list[list[Held]]:
+        return [batch[start : start + self._most] for start in range(0, len(batch), self._most)]
 
     def _loop(self) -> None:
         while True:
@@ -198,9 +202,12 @@ class Completions:
             if fault is not Fault.CONNECTION and len(batch) > 1 and self._halvings > 0:
                 return self._halve(batch, writes, call)
             get().warning("completion_failed", error=describe(ex), kind=str(fault), items=len(batch), next="offered again")
+            if isinstance(ex, CallCut):
+                self._most = max(1, len(batch) // 2)
             self._retry.extend(batch)
             self._broken = True
             return False
+        self._most = min(FLUSH_MOST, 2 * self._most)
         self._account(batch, answer)
         return True
 
@@ -260,6 +267,12 @@ class Completions:
         if name:
             finished[outcome.lower()] += 1
             self._audit.event(name, [held], reason=held.cancelled or None)
+            return
+        if outcome is Outcome.REFUSED:
+            finished["refused"] += 1
+            get().error(
+                "item_result_refused", item_id=str(held.lease.id), next="it refuses every change; its lease ends by itself"
+            )
             return
         finished["noop" if outcome is Outcome.ALREADY_RESOLVED else "lost"] += 1
         if outcome is Outcome.LOST and held.cancelled != "lost":

@@ -28,6 +28,10 @@ Connection = psycopg.Connection[Any]
 MAX_AGE_S = 3600.0
 
 
+class CallCut(psycopg.OperationalError):
+    """A call got no answer within its limit and was ended from our side."""
+
+
 class Watchdog:
     """Ends calls that are past their deadline. `check` is called several times a second by the main thread."""
 
@@ -42,10 +46,10 @@ class Watchdog:
             self._calls[key] = (time.monotonic() + limit_s, conn)
         return key
 
-    def release(self, key: int) -> None:
-        """The call ended; the connection may be closed from now on."""
+    def release(self, key: int) -> bool:
+        """The call ended; the connection may be closed from now on. False when the call was cut."""
         with self._lock:
-            self._calls.pop(key, None)
+            return self._calls.pop(key, None) is not None
 
     def check(self, now: float) -> int:
         """Cut every call whose deadline passed.
@@ -136,16 +140,19 @@ class Link:
         """`call(connection)`, cut after `limit_s` seconds; a connection that broke is dropped.
 
         Raises:
-            psycopg.Error: as the call raised it; OperationalError when it was cut.
+            CallCut: there was no answer in time.
+            psycopg.Error: as the call raised it.
         """
         conn = self.connection
         key = self._watchdog.watch(conn, limit_s)
         try:
             return call(conn)
         except BaseException as ex:
+            in_time = self._watchdog.release(key)
             if conn.closed or conn.broken or needs_new_connection(ex):
-                self._watchdog.release(key)
                 self.close()
+            if not in_time and isinstance(ex, psycopg.Error):
+                raise CallCut(f"no answer within {limit_s:g} s") from ex
             raise
         finally:
             self._watchdog.release(key)

@@ -24,6 +24,7 @@ LOG_EVENTS = {
     "completion_failed": "A write of verdicts failed; it is offered again.",
     "completion_unexpected_error": "A mistake in the completion thread; it goes on.",
     "item_result_refused": "The database refused one item's result or verdict; the item goes to REPAIR with the message.",
+    "item_refuses_change": "The database lets nobody change this row (`verb`, `sqlstate`); the worker passes it over for a while.",
     "verdict_after_commit": "The handler said something after `ctx.transaction()` had resolved the item; it is ignored.",
     "claim_loop_trouble": "Claims fail, told once a kind of trouble; `kind` is busy, connection, schema, data or other.",
     "database_back": "Claims succeed again.",

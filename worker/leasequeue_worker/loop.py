@@ -18,10 +18,12 @@ import leasequeue
 from leasequeue.claim import Claimed
 from leasequeue.errors import BadInput
 from leasequeue.item import Item, columns_of
+from leasequeue.jsonio import printable
 from leasequeue.mark import ClaimMark
 from leasequeue.process.faults import Fault, classify, describe
 from leasequeue.process.logs import get
 from leasequeue.process.pacing import Backoff, poll_s, wakeup_s
+from leasequeue.spare import Skips
 from leasequeue.table import Table
 from leasequeue.verdict import Release
 from leasequeue_worker.audit import AuditLog
@@ -40,6 +42,7 @@ CALL_LIMIT_S = 20.0
 PROMOTE_S = 1.0
 PROMOTE_PAGE = 500
 PROMOTE_PAGES = 10
+REFUSING = "Items passed over for a while because the database refuses to change them."
 
 
 class ClaimLoop:
@@ -74,7 +77,8 @@ class ClaimLoop:
         self._beat = beat
         self._rng = random.Random()
         self._interval_s = settings.config.poll_interval_ms / 1000
-        self._mark = ClaimMark()
+        self._mark, self._skips = ClaimMark(), Skips()
+        metrics.gauge("leasequeue_worker_refusing_items", REFUSING, lambda: len(self._skips))
         self._backoff = Backoff(0.2, 10.0)
         self._next_claim = self._next_promote = 0.0
         self._unsure = False  # a claim's reply was lost
@@ -151,6 +155,7 @@ class ClaimLoop:
             return min(1.0, self._presence.due_in(now))
         self._listen(conn, table)
         self._promote_turn(table, now)
+        self._tell_refused()
         if hoarded(len(self._board.line), now - self._board.last_start):
             self._return_line()
         self._claim_turn(table, now)
@@ -168,12 +173,15 @@ class ClaimLoop:
             return
         self._next_promote = now + poll_s(PROMOTE_S, self._rng) + PROMOTE_S / 2
         for _ in range(PROMOTE_PAGES):
-            count = self._link.run(CALL_LIMIT_S, lambda conn: leasequeue.promote(conn, table, limit=PROMOTE_PAGE))
+            count = self._link.run(CALL_LIMIT_S, lambda conn: self._promote(conn, table))
             self._metrics.promoted += count
             if count:
                 self._next_claim = 0.0
             if count < PROMOTE_PAGE:
                 return
+
+    def _promote(self, conn: Connection, table: Table) -> int:
+        return leasequeue.promote(conn, table, limit=PROMOTE_PAGE, skips=self._skips)
 
     # --- claiming ----------------------------------------------------------------------------------------------------
 
@@ -209,6 +217,9 @@ class ClaimLoop:
                 self._presence.registered = False
                 return
             self._presence.heard_of_cordon(claimed.admission == "cordoned")
+            if claimed.refused:  # there may be more behind them, at once, but heartbeats come first
+                self._tell_refused()
+                return
             if not claimed.full:
                 self._next_claim = now + poll_s(self._interval_s, self._rng)
             self._beat()
@@ -219,9 +230,17 @@ class ClaimLoop:
             self._release_unheld(table)
 
         def call(conn: Connection) -> Claimed:
-            mark, lanes = self._mark, settings.lanes
+            mark, lanes, skips = self._mark, settings.lanes, self._skips
             return leasequeue.claim(
-                conn, table, worker_id=worker_id, n=n, config=settings.config, lanes=lanes, mark=mark, registered=True
+                conn,
+                table,
+                worker_id=worker_id,
+                n=n,
+                config=settings.config,
+                lanes=lanes,
+                mark=mark,
+                registered=True,
+                skips=skips,
             )
 
         sent_at = time.monotonic()
@@ -248,12 +267,21 @@ class ClaimLoop:
 
     def _release_unheld(self, table: Table) -> None:
         me, tokens = self._presence.worker_id, self._board.registry.tokens()
-        count = self._link.run(
-            CALL_LIMIT_S, lambda conn: leasequeue.release_unheld(conn, table, worker_id=me, held_tokens=tokens)
-        )
+
+        def call(conn: Connection) -> int:
+            return leasequeue.release_unheld(conn, table, worker_id=me, held_tokens=tokens, skips=self._skips)
+
+        count = self._link.run(CALL_LIMIT_S, call)
         self._unsure = False
         if count:
             get().warning("unknown_leases_released", items=count)
+
+    def _tell_refused(self) -> None:
+        for refused in self._skips.take_news():
+            get().error(
+                "item_refuses_change", item_id=printable(refused.id), verb=refused.verb, sqlstate=refused.sqlstate,
+                next="it is passed over for a while; leasequeue doctor looks for the cause",
+            )  # fmt: skip
 
     def _return_line(self) -> None:
         """Give back what waits and has not started."""

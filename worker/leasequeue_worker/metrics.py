@@ -19,7 +19,7 @@ from leasequeue.process.faults import Fault
 CLAIM_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 HANDLER_BUCKETS = (0.0001, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
-OUTCOMES = ("resolved", "retried", "failed", "repair", "released", "noop", "lost")
+OUTCOMES = ("resolved", "retried", "failed", "repair", "released", "noop", "lost", "refused")
 
 
 class Durations:

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasequeue import BadInput, Completion, Outcome, Settlement, Table
+from leasequeue import BadInput, Completion, Outcome, Settlement, Table, fence
 from tests.postgres.engine.support import Client, add, background, blocked_or_done, name_of, row, rows, states
 
 Conn = psycopg.Connection[Any]
@@ -165,3 +165,25 @@ def test_batch_of_other_mixtures(admin: Conn, table: Table, client: Client) -> N
         == {r["lease_expires_at"] for r in stored}
         == {None}
     )
+
+
+def test_results_too_large_for_one_statement_travel_in_several(
+    admin: Conn, table: Table, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call of many large results never becomes one message of gigabytes; each statement is sent and answered by itself."""
+    monkeypatch.setattr("leasequeue.fence.MAX_BATCH_BYTES", 100_000)
+    given = leases(admin, table, client, 12)
+    sizes = [60_000, 60_000, 10, 10, 200_000, 10, 10, 50_000, 60_000, 10, 10, 10]
+    statements: list[int] = []
+    real = fence._part
+
+    def counted(*args: Any) -> Any:
+        statements.append(len(args[2]))
+        return real(*args)
+
+    monkeypatch.setattr("leasequeue.fence._part", counted)
+    completions = [Completion(lease, "x" * size, {"decision": str(size)}) for lease, size in zip(given, sizes, strict=True)]
+    assert client.call("resolve", completions) == dict.fromkeys([lease.id for lease in given], Outcome.RESOLVED)
+    assert statements == [1, 3, 1, 3, 4]
+    stored = rows(admin, table)
+    assert [len(stored[lease.id]["result"]) for lease in given] == sizes
