@@ -19,6 +19,7 @@ from devcluster import binaries
 from devcluster.paths import cache_root
 
 DEADLINE_S = 600
+TEMPLATES = tuple(f"usr/share/prometheus/alertmanager/{name}.tmpl" for name in ("default", "email"))
 
 
 class NoProgramError(RuntimeError):
@@ -64,7 +65,13 @@ def alertmanager() -> str:
         NoProgramError: neither given, on PATH, nor to be had from apt.
     """
     upstream = shutil.which("alertmanager")
-    return upstream or _debian("LEASEQUEUE_ALERTMANAGER", "prometheus-alertmanager", "prometheus-alertmanager")
+    return upstream or _debian("LEASEQUEUE_ALERTMANAGER", "prometheus-alertmanager", "prometheus-alertmanager", *TEMPLATES)
+
+
+def alertmanager_templates() -> list[Path]:
+    """The templates that Debian's Alertmanager reads below /usr/share; none where it is installed or of another make."""
+    beside = [Path(alertmanager()).with_name(Path(file).name) for file in TEMPLATES]
+    return [path for path in beside if path.exists()]
 
 
 def _say(line: str) -> None:
@@ -78,27 +85,29 @@ def _given(variable: str) -> str | None:
     return path
 
 
-def _debian(variable: str, package: str, name: str) -> str:
-    """The program `name` that `variable` gives, or on PATH, or unpacked from a Debian package into the cache."""
+def _debian(variable: str, package: str, name: str, *more: str) -> str:
+    """The program `name` that `variable` gives, or on PATH, or unpacked from a Debian package into the cache with `more` beside it."""
     given = _given(variable) or shutil.which(name)
     if given:
         return given
     program = cache_root() / "bin" / package / name
-    if not program.exists():
-        _unpack(package, program, variable)
+    files = (f"usr/bin/{name}", *more)
+    if not all((program.parent / Path(file).name).exists() for file in files):
+        _unpack(package, files, program.parent, variable)
     return str(program)
 
 
-def _unpack(package: str, program: Path, variable: str) -> None:
+def _unpack(package: str, files: tuple[str, ...], target: Path, variable: str) -> None:
     if shutil.which("apt-get") is None:
-        raise NoProgramError(f"{program.name} is not on PATH: install {package}, or set {variable}")
-    program.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+        raise NoProgramError(f"a program is missing: install {package}, or set {variable}")
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target) as folder:
         _apt(["download", package], folder, variable)
         archive = next(Path(folder).glob(f"{package}_*.deb"))
         subprocess.run(["dpkg", "-x", archive.name, "root"], cwd=folder, check=True, timeout=DEADLINE_S)
         # A rename within one folder is atomic: two test runs may get here at once.
-        (Path(folder) / "root/usr/bin" / program.name).replace(program)
+        for file in reversed(files):  # the program last: it is what others look for
+            (Path(folder) / "root" / file).replace(target / Path(file).name)
 
 
 def _apt(arguments: list[str], folder: str, variable: str) -> None:

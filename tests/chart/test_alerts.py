@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from devtools.alertrun.panels import filled
+from devtools.dashboard import dashboard
 from leasequeue.cli.app import cli
-from tests.chart.alert_cases import CASES, OPERATOR, TEAM_A, Case, queue
+from tests.chart.alert_cases import CASES, OPERATOR, TEAM_A, Case, Series, queue
 from tests.chart.support import CHART, ROOT, Render, one, run_helm
 
 FILES = sorted((CHART / "alerts").glob("*.yaml"))
@@ -124,7 +126,7 @@ def test_windows_and_rates_are_values(render: Render) -> None:
     text = {r["alert"].removeprefix("LeaseQueue"): r["expr"] for r in rule["spec"]["groups"][0]["rules"]}
     assert "leasequeue_assigned[7m]" in text["AtCeiling"]
     assert re.search(r"reclaim_after_seconds \+ 1\.?234567", text["LeasesNotReclaimed"])
-    assert text["LockContention"].endswith('{kind="busy"}[9m])) > 0.05')
+    assert '{kind="busy"}[9m])) > 0.05' in text["LockContention"]
     assert "[3h]" in text["RepairGrowing"]
     assert "11 + 3 *" in text["MetricsStale"]
     assert not re.search("WINDOW|PER_SECOND|_SECONDS", str(rule)), "a placeholder stayed"
@@ -186,6 +188,94 @@ def test_case(case: Case, group: dict[str, Any], rules: Rules, tmp_path: Path, p
     queues = [f',queue_namespace="{namespace}",queue="{name}"' for namespace, name in case.names]
     samples = [f"ALERTS{{{own},{rest}{labels}}}" for labels in ([""] if case.bare else queues)]
     test = as_test(case.series, case.minute, f"ALERTS{{{own}}}", samples)
+    assert run_tests(promtool_path, tmp_path, group, [test]) == ""
+
+
+def expanded(values: str) -> list[str]:
+    """A series in promtool's notation, one word a sample."""
+    found: list[str] = []
+    for word in values.split():
+        parts = re.fullmatch(r"(-?[\d.]+|_)(?:([+-])([\d.]+))?x(\d+)", word)
+        if parts is None:
+            found.append(word)
+            continue
+        first, sign, step, times = parts.groups()
+        # `axN` is N+1 samples, as `a+bxN` is; but `_xN` is N.
+        count = int(times) if first == "_" else int(times) + 1
+        slope = float(f"{sign or '+'}{step or 0}")
+        found += [first if first == "_" else f"{float(first) + slope * number:g}" for number in range(count)]
+    return found
+
+
+def relabelled(series: Series) -> Series:
+    """As a scrape without honorLabels and with labels of its own would give it."""
+    return {
+        name.replace('namespace="ops",pod=', 'exported_pod="x",instance="10.0.0.1:8080",pod='): v for name, v in series.items()
+    }
+
+
+def doubled(series: Series) -> Series:
+    """As two pods of the operator give it while one replaces the other."""
+    return series | {name.replace('pod="op-1"', 'pod="op-9"'): values for name, values in series.items()}
+
+
+def neighboured(series: Series) -> Series:
+    """With a healthy queue of the same name in another namespace."""
+    return series | queue(of=("team-z", TEAM_A[1]))
+
+
+def deleted(series: Series, minute: int) -> Series:
+    """With every series gone from `minute` on."""
+    return {name: " ".join([*expanded(values)[:minute], "stale"]) for name, values in series.items()}
+
+
+VARIANTS = {"relabelled": relabelled, "two pods of the operator": doubled, "a namesake elsewhere": neighboured}
+
+
+def first_firing(name: str) -> Case:
+    """The first case in which an alert of a queue fires for that one queue."""
+    return next(case for case in CASES if case.alert == name and case.names == (TEAM_A,))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_alert_names_its_queue_once_however_it_is_scraped(
+    variant: str, group: dict[str, Any], rules: Rules, tmp_path: Path, promtool_path: str
+) -> None:
+    tests = []
+    for name in (n for n in NAMES if n != "OperatorDown"):
+        case = first_firing(name)
+        own = f'alertname="LeaseQueue{name}",alertstate="firing"'
+        rest = f'severity="{rules[name]["labels"]["severity"]}",queue_namespace="{TEAM_A[0]}",queue="{TEAM_A[1]}"'
+        tests.append(as_test(VARIANTS[variant](case.series), case.minute, f"ALERTS{{{own}}}", [f"ALERTS{{{own},{rest}}}"]))
+    assert len(tests) == 13
+    assert run_tests(promtool_path, tmp_path, group, tests) == ""
+
+
+def test_every_alert_of_a_queue_ends_with_it(group: dict[str, Any], tmp_path: Path, promtool_path: str) -> None:
+    """Two minutes after a queue is deleted nothing fires for it, whatever fired before."""
+    tests = []
+    for name in (n for n in NAMES if n != "OperatorDown"):
+        case = first_firing(name)
+        own = f'ALERTS{{alertname="LeaseQueue{name}",alertstate="firing"}}'
+        tests.append(as_test(deleted(case.series, case.minute + 1) | OPERATOR, case.minute + 3, own, []))
+    assert run_tests(promtool_path, tmp_path, group, tests) == ""
+
+
+def test_the_depth_is_the_databases_however_many_pods_tell(group: dict[str, Any], tmp_path: Path, promtool_path: str) -> None:
+    """Ten workers and two operators: the dashboard shows the rows, not a multiple of them."""
+    (panel,) = (p for p in dashboard()["panels"] if p["title"] == "Depth by state")
+    expression = filled(panel["targets"][0]["expr"], {"queue_namespace": TEAM_A[0], "queue": TEAM_A[1]})
+    series = doubled(queue({"leasequeue_items{state='PENDING'}": "7x90", "leasequeue_items{state='ASSIGNED'}": "5x20 0x70"}))
+    for number in range(10):
+        series |= queue({"leasequeue_busy_seconds_total": "0+1x90"}, pod=f"worker-{number}")
+    check = {
+        "expr": expression, "eval_time": "30m",
+        "exp_samples": [{"labels": f'{{state="{s}"}}', "value": v} for s, v in (("ASSIGNED", 0), ("PENDING", 7), ("REPAIR", 3))],
+    }  # fmt: skip
+    test = {
+        "interval": "1m", "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [check],
+    }  # fmt: skip
     assert run_tests(promtool_path, tmp_path, group, [test]) == ""
 
 

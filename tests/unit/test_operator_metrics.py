@@ -109,6 +109,35 @@ def test_what_decides_now_is_told_without_the_name_of_a_schedule() -> None:
     assert value(scrape({KEY: remembered(decision=None)}), "leasequeue_scaling_limiter", limiter="depth") is None
 
 
+def test_a_count_that_falls_to_zero_reads_zero() -> None:
+    memories = {KEY: remembered()}
+    assert value(scrape(memories), "leasequeue_items", state="ASSIGNED") == 5
+    memories[KEY] = remembered(database=samples.view(assigned=0, pending=0))
+    assert value(scrape(memories), "leasequeue_items", state="ASSIGNED") == 0
+    assert value(scrape(memories), "leasequeue_assigned") == 0
+
+
+def test_a_thousand_queues_made_and_deleted_leave_no_series() -> None:
+    tally, memories = metrics.Tally(), dict[Key, Memory]()
+    before = len(scrape(memories, tally))
+    for number in range(1000):
+        key = ("team", f"queue-{number}")
+        memories[key] = remembered()
+        tally.decided(key, 0, number % 3, "depth")
+        del memories[key]
+        tally.forget(key)
+    assert len(scrape(memories, tally)) == before
+
+
+def test_no_label_has_an_open_set_of_values() -> None:
+    """No id of a row, worker or pod, no text of an error: each new one would be a series for ever."""
+    told = {label for _, labels in scrape({KEY: remembered()}) for label in dict(labels)}
+    assert told <= {
+        "queue_namespace", "queue", "state", "type", "status", "outcome", "kind", "limiter", "direction", "result", "head",
+        "version", "table", "max_inflight_policy", "le",
+    }  # fmt: skip
+
+
 def test_all_series_of_a_queue_go_with_it() -> None:
     tally = metrics.Tally()
     tally.decided(KEY, 0, 3, "depth")

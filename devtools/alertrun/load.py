@@ -1,0 +1,82 @@
+"""The load of the queue that the pictures show: waves of items, some of which fail, a worker killed and one frozen."""
+
+from __future__ import annotations
+
+import math
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+from devtools.alertrun.world import LOAD, World, signal_container
+
+PERIOD_S = 100.0
+MOST_PER_S = 8.0
+BURST = 120
+LANES = ("books", "music", "films")
+# Longer than the lease and the reclaimer's patience together.
+FROZEN_S = 25.0
+KILL_AT_S, FREEZE_AT_S = 40.0, 70.0
+
+
+class Load:
+    """Enqueues until stopped, in a thread of its own. Use as a context manager.
+
+    Args:
+        world: to act on.
+        say: told what is done to workers.
+    """
+
+    def __init__(self, world: World, say: Callable[[str], None]) -> None:
+        self._world, self._say = world, say
+        self._rng = random.Random(7)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._go, name="load", daemon=True)
+        self._frozen = ""
+        self.problem: Exception | None = None
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(60)
+
+    def _go(self) -> None:
+        try:
+            self._waves()
+        except Exception as ex:  # noqa: BLE001  (told by the run, which must end its drills first)
+            self.problem = ex
+
+    def _waves(self) -> None:
+        began = time.monotonic()
+        due = [(KILL_AT_S, self._kill), (FREEZE_AT_S, self._freeze), (FREEZE_AT_S + FROZEN_S, self._thaw)]
+        owed = 0.0
+        while not self._stopping.wait(1.0):
+            passed = time.monotonic() - began
+            owed += MOST_PER_S * max(0.0, math.sin(2 * math.pi * passed / PERIOD_S)) + (BURST if 20 <= passed < 21 else 0)
+            self._world.enqueue_tasks(LOAD, [self._task() for _ in range(int(owed))])
+            owed %= 1
+            while due and passed >= due[0][0]:
+                due.pop(0)[1]()
+
+    def _task(self) -> tuple[str, str | None]:
+        dice = self._rng.random()
+        seconds = f"{self._rng.lognormvariate(-0.9, 0.6):.2f}"
+        task = "fail" if dice < 0.02 else f"retry {seconds}" if dice < 0.08 else f"work {seconds}"
+        return task, self._rng.choice(LANES) if self._rng.random() < 0.2 else None
+
+    def _kill(self) -> None:
+        pod, container = self._world.running_worker(LOAD)
+        signal_container(container, signal.SIGKILL)
+        self._say(f"{LOAD}: worker {pod} is killed")
+
+    def _freeze(self) -> None:
+        pod, self._frozen = self._world.running_worker(LOAD)
+        signal_container(self._frozen, signal.SIGSTOP)
+        self._say(f"{LOAD}: worker {pod} is frozen for {FROZEN_S:.0f} s")
+
+    def _thaw(self) -> None:
+        signal_container(self._frozen, signal.SIGCONT)
