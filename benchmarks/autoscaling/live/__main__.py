@@ -103,9 +103,10 @@ def _inside(names: tuple[str, ...], parallel: int, stagger: int, seed: int, fold
     wanted = [load for load in LOADS if load.name in names or "all" in names]
     failed: list[str] = []
     with lab.server() as server:
-        lab.install(Images(**json.loads(os.environ[INSIDE])))
+        built = Images(**json.loads(os.environ[INSIDE]))
+        lab.install(built)
         if SHRINK in names:
-            failed += shrinking.play(server, say)
+            failed += [found.name for found in shrinking.play(server, built, say) if found.problems]
 
         def one(load: Load) -> None:
             # Pods of several loads that start in the same second would measure the machine, not the scaling.
