@@ -1,7 +1,7 @@
 # LeaseQueue. Both main commands set up all they need; caches live outside the checkout (LEASEQUEUE_CACHE, default ~/.cache/leasequeue).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit postgres operator chart cluster mutants faults bench bench-short sim docs lock fmt generate venv
+.PHONY: help demo test lint unit postgres operator chart cluster mutants faults bench bench-short sim docs lock fmt generate venv alerts
 RUN := venv=$$(scripts/bootstrap.sh) && PATH="$$venv/bin:$$PATH"
 
 help: ## this list
@@ -29,8 +29,7 @@ bench-short: ## two minutes: is the drain through the worker at least half of ra
 	@$(RUN) python -m benchmarks.peers --only leasequeue,raw --parts drain --n 6000 --calibrate 0 --rounds 3 --of-raw 0.5 --strict
 
 sim: ## the scaling beside KEDA's on simulated loads: table, and plots in build/sim (half a minute)
-	@$(RUN) && { python -c 'import matplotlib' 2>/dev/null || uv pip install -q --python "$$venv/bin/python" 'matplotlib>=3.10'; } \
-	  && python -m benchmarks.autoscaling
+	@$(RUN) && python -m benchmarks.autoscaling
 
 docs: ## build the documentation, strictly, into build/site
 	@venv=$$(scripts/bootstrap.sh docs) && "$$venv/bin/mkdocs" build --strict
@@ -42,6 +41,9 @@ lock: ## resolve the dependencies again into requirements/*.lock (hashes, no add
 	@$(RUN) && for extra in worker reclaimer operator dev docs; do \
 	  uv pip compile -q pyproject.toml --extra $$extra --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	    --upgrade -o requirements/$$extra.lock; done
+
+alerts: ## fire and resolve every alert on a real Kubernetes with Prometheus and Alertmanager; a table (about five minutes)
+	@$(RUN) python -m devtools.alertrun
 
 generate: ## rewrite what is derived: the chart's CRD copy and README, deploy/, docs/reference/
 	@$(RUN) python -m devtools.sync
