@@ -67,7 +67,7 @@ def test_rules_between_fields_are_listed_with_their_messages() -> None:
 def test_a_reason_that_nobody_explains_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     without = {kind: {r: t for r, t in reasons.items() if r != "TableLocked"} for kind, reasons in REASONS.items()}
     monkeypatch.setattr(conditions, "REASONS", without)
-    with pytest.raises(ValueError, match="without an explanation: .*TableLocked"):
+    with pytest.raises(ValueError, match=r"without an explanation: .*TableLocked"):
         conditions.check()
 
 
