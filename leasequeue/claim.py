@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from leasequeue.table import Table
 Admission = Literal["open", "cordoned", "unregistered"]
 # Advisory locks share one key space with everybody: the upper half marks ours ("LQ" and the use), the lower is the table's oid.
 CEILING_CLASS = 0x4C510001
+LANES_AHEAD = 200
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -59,11 +60,23 @@ def claim_flow(
     n = SETTINGS["batch_size"].check(n)
     skips = Skips() if skips is None else skips
     claiming = _Claim(table, worker_id, n, config, list(lanes) if lanes else None, mark, registered, skips)
-    pages = yield from sparing(Page("claim", claiming.whole, claiming.look, claiming.only), skips)
+    ahead = mark.lanes_ahead(n) if mark and config.strict_lanes and lanes is None else []
+    if not ahead:
+        return (yield from _sparing(claiming))
+    first = yield from _sparing(replace(claiming, ahead=ahead))
+    if first.full or first.admission != "open":
+        return first
+    rest = yield from _sparing(replace(claiming, n=n - len(first.items)))
+    return Claimed([*first.items, *rest.items], rest.admission, rest.full, [*first.refused, *rest.refused])
+
+
+def _sparing(claiming: _Claim) -> Flow[Claimed]:
+    pages = yield from sparing(Page("claim", claiming.whole, claiming.look, claiming.only), claiming.skips)
     if len(pages.done) == 1 and not pages.refused:
         return pages.done[0]
     items = [item for claimed in pages.done for item in claimed.items]
-    return Claimed(items, pages.done[-1].admission if pages.done else "open", len(items) == n, pages.refused)
+    admission = pages.done[-1].admission if pages.done else "open"
+    return Claimed(items, admission, len(items) == claiming.n, pages.refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +91,7 @@ class _Claim:
     mark: ClaimMark | None
     registered: bool
     skips: Skips
+    ahead: Sequence[str] = ()
 
     def whole(self) -> Operation[Claimed]:
         """The claim itself."""
@@ -110,9 +124,23 @@ class _Claim:
         if not self.config.strict_lanes:
             return (yield Batch((*first, self._plain(text, ids)), last=True))
         results = yield Batch((*first, self._lane_lock()))
-        held = results[-1].column("lane")
+        held = self._held(results[-1])
         leased = yield Batch((self._strict(held, text, ids),), last=True)
         return results + leased
+
+    def _held(self, locked: Result) -> list[str]:
+        """Lanes that this transaction holds now; the mark takes note of the others, and of those that were tried."""
+        held = [lane for lane, is_held, _ in locked.rows if is_held]
+        if self.ahead and self.mark:
+            self.mark.lanes_tried(self.ahead, held)
+        elif self._walks and self.mark:
+            self.mark.saw_lanes([lane for lane, is_held, _ in sorted(locked.rows, key=itemgetter(2)) if not is_held])
+        return held
+
+    @property
+    def _walks(self) -> bool:
+        """Whether the lanes to try are searched among all."""
+        return self.lanes is None and not self.ahead
 
     def _first(self) -> list[Query]:
         """Locks that must be held before the claim's snapshot is taken."""
@@ -157,7 +185,8 @@ class _Claim:
             self.table.sql("lane_lock"),
             {
                 "queue": self.table.oid,
-                "lanes": self.lanes,
+                "lanes": list(self.ahead) or self.lanes,
+                "ahead": LANES_AHEAD if self._walks and self.mark else 0,
                 "pass": self.config.on_blocked_head == "Pass",
                 "skip": text_array(self.skips.ids()),
                 "n": self.n,
@@ -211,7 +240,7 @@ def _texts_in_claim_order(
     rows: list[tuple[Any, ...]], codec: Codec, at: int, item_id: int, priority: int
 ) -> list[tuple[Any, ...]]:
     """The same for rows left as text. Text sorts as its value does for uuids, and for times with a year of four digits in UTC."""
-    in_utc = all([row[at][-3:] == "+00" and row[at][4:5] == "-" for row in rows])
+    in_utc = all(row[at][-3:] == "+00" and row[at][4:5] == "-" for row in rows)
     if in_utc and (not rows or type(codec.value(item_id, rows[0][item_id])) in (UUID, str)):
         rows.sort(key=itemgetter(at, item_id))
     else:

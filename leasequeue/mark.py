@@ -22,6 +22,7 @@ START = datetime.min.replace(tzinfo=UTC)
 END = datetime.max.replace(tzinfo=UTC)
 MAX_PRIORITIES = 32
 REWIND_S = 1.0
+LANES_SPARE = 4  # lanes tried beyond those wanted, since others may be at work on some
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class ClaimMark:
     _marks: dict[int, tuple[datetime, Any]] = field(default_factory=dict)
     _rewound_at: float = float("-inf")
     rewinds: int = 0
+    _lanes: list[str] = field(default_factory=list)
+    _lanes_seen_at: float = float("-inf")
 
     def segments(self, walls: Mapping[int, tuple[datetime, Any]] = NO_WALLS) -> Segments:
         """The ranges to search now; rewinds first when the last rewind is a second ago.
@@ -94,7 +97,8 @@ class ClaimMark:
         if len(items) < wanted:
             self.rewind()
             return
-        last = {item.priority: item for item in items}  # in claim order, so the last of each priority stays
+        one = items[0].priority == items[-1].priority  # as mostly; in claim order, so the last of each priority stays
+        last = {items[-1].priority: items[-1]} if one else {item.priority: item for item in items}
         for priority, item in last.items():
             if START < item.created_at < END:
                 self._marks[-priority] = (item.created_at, item.id)
@@ -106,3 +110,24 @@ class ClaimMark:
         self._marks.clear()
         self._rewound_at = self.clock()
         self.rewinds += 1
+
+    # --- strict lanes ------------------------------------------------------------------------------------------------
+
+    def saw_lanes(self, lanes: list[str]) -> None:
+        """Lanes that could be claimed next, in order, as a walk over all of them has just found."""
+        self._lanes, self._lanes_seen_at = lanes, self.clock()
+
+    def lanes_ahead(self, n: int) -> list[str]:
+        """Lanes to try for `n` items before all are walked over again; none once the walk is a second ago.
+
+        They say where to look and no more: whether a lane's head may run is decided under its lock. A lane that came up since, whatever its
+        priority, is seen within that second, or as soon as these are used up.
+        """
+        if self.clock() - self._lanes_seen_at >= REWIND_S:
+            self._lanes = []
+        return self._lanes[: n + LANES_SPARE]
+
+    def lanes_tried(self, tried: Sequence[str], held: Sequence[str]) -> None:
+        """Forget the lanes that were held, and those before them in the order, which were not free."""
+        last = max((tried.index(lane) for lane in held), default=len(tried) - 1)
+        self._lanes = self._lanes[last + 1 :]

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from leasequeue import Outcome, Table
+from leasequeue import ClaimMark, Outcome, Table
 from leasequeue.item import Item, Lease
 from tests.postgres.engine.conftest import OpenClient
 from tests.postgres.engine.support import Client, add, expire, in_threads, name_of, row, set_where, states
@@ -120,9 +120,9 @@ def test_heads_are_looked_up_after_the_lock(admin: Conn, strict: Table, open_cli
 
 
 @pytest.mark.both_versions
-@pytest.mark.parametrize("policy", ["Block", "Pass"])
+@pytest.mark.parametrize(("policy", "marked"), [("Block", False), ("Pass", False), ("Block", True)])
 def test_many_workers_with_releases_retries_failures_and_crashes(
-    admin: Conn, strict: Table, open_client: OpenClient, policy: str, settled_server: None
+    admin: Conn, strict: Table, open_client: OpenClient, policy: str, marked: bool, settled_server: None
 ) -> None:
     """12 workers, 12 lanes × 20 rows. Every event is logged under one lock while the lease is held, and checked lane by lane."""
     lanes, length, rng = 12, 20, random.Random(7)
@@ -138,10 +138,10 @@ def test_many_workers_with_releases_retries_failures_and_crashes(
             log.append((event, item.lane, item.id))
 
     def work(client: Client, seed: float) -> None:
-        mine = random.Random(seed)
+        mine, mark = random.Random(seed), ClaimMark() if marked else None
         while not stop.is_set():
             with contextlib.suppress(errors.LockNotAvailable):
-                for item in client.claim(4):
+                for item in client.claim(mine.choice([1, 4]), mark=mark):
                     finish(client, item, mine.random())
             with log_lock:
                 if sum(event == "done" for event, *_ in log) >= lanes * length:
@@ -205,3 +205,47 @@ def test_skipped_lanes_cost_no_rows(admin: Conn, strict: Table, open_client: Ope
     with one.driver.transaction():
         assert [item.lane for item in one.claim(5)] == [f"l{i:02}" for i in range(5)]
         assert [item.lane for item in two.claim(5)] == [f"l{i:02}" for i in range(5, 10)]
+
+
+class TestLanesAhead:
+    """A process that claims again at once tries the lanes that its last walk over all of them saw, instead of walking again."""
+
+    def test_they_are_claimed_in_order_and_none_is_missed(self, admin: Conn, strict: Table, worker: Client) -> None:
+        ids = add(admin, strict, 12, lane=lambda i: f"lane {i}")
+        mark = ClaimMark(clock=lambda: 0.0)
+        assert [item.id for _ in range(12) for item in worker.claim(1, mark=mark)] == ids
+        assert worker.claim(1, mark=mark) == []
+
+    def test_taken_ones_are_made_up_for_in_the_same_claim(self, admin: Conn, strict: Table, open_client: OpenClient) -> None:
+        """Somebody else leased what was remembered: the walk is made at once, not at the next poll."""
+        one, two = (open_client(strict, **STRICT) for _ in range(2))
+        ids = add(admin, strict, 12, lane=lambda i: f"lane {i:02}")
+        mark = ClaimMark(clock=lambda: 0.0)
+        assert [item.id for item in one.claim(1, mark=mark)] == ids[:1]
+        assert len(two.claim(10)) == 10
+        assert [item.id for item in one.claim(1, mark=mark)] == ids[11:]
+
+    def test_the_next_row_of_a_lane_runs_when_no_other_lane_is_left(self, admin: Conn, strict: Table, worker: Client) -> None:
+        add(admin, strict, 4, lane=lambda i: "ab"[i % 2])
+        mark = ClaimMark(clock=lambda: 0.0)
+        for _ in range(4):
+            (item,) = worker.claim(1, mark=mark)
+            worker.resolve(item.lease)
+        assert states(admin, strict) == {"RESOLVED": 4}
+
+    def test_a_more_urgent_lane_is_seen_within_a_second(self, admin: Conn, strict: Table, worker: Client) -> None:
+        now = 0.0
+        mark = ClaimMark(clock=lambda: now)
+        add(admin, strict, 20, lane=lambda i: f"lane {i}")
+        worker.claim(1, mark=mark)
+        (urgent,) = add(admin, strict, 1, lane="urgent", priority=9)
+        now = 1.0
+        assert [item.id for item in worker.claim(1, mark=mark)] == [urgent]
+
+    def test_a_head_that_can_no_longer_run_is_passed_over(self, admin: Conn, strict: Table, worker: Client) -> None:
+        """What is remembered says where to look; whether the head may run is decided under its lane's lock."""
+        ids = add(admin, strict, 6, lane=lambda i: f"lane {i // 2}")
+        mark = ClaimMark(clock=lambda: 0.0)
+        worker.claim(1, mark=mark)
+        set_where(admin, strict, "state = 'REPAIR'", "id = %(id)s", id=ids[2])
+        assert [item.id for item in worker.claim(2, mark=mark)] == [ids[4]]

@@ -256,6 +256,24 @@ def test_strict_claim_costs_lanes_not_rows(admin: Conn, make_queue: MakeQueue, q
     assert pages[1] <= pages[0] * 1.6 + 60, f"{pages} pages for lanes of 5 and of 50 rows"
 
 
+def test_strict_claim_after_claim_costs_no_lanes(admin: Conn, make_queue: MakeQueue, queue_dsn: str) -> None:
+    """One item of 200 lanes, again and again: the walk over all lanes is made once."""
+    pages = []
+    for lanes in (1, 200):
+        table = make_queue(strict_lanes=True)
+        bulk(admin, table, lanes * 20, "PENDING", f"'lane ' || i %% {lanes}")
+        admin.execute(f"VACUUM ANALYZE {name_of(table)}")
+        with leasequeue.connect(queue_dsn) as conn:
+            driver = ExplainingDriver(conn)
+            queue = Queue(table, driver, LeaseConfig(strict_lanes=True), ClaimMark(clock=lambda: 0.0))
+            for _ in range(3):
+                driver.plans.clear()
+                leases = queue.claim(1, mark=queue.mark)
+                driver.run(resolve_flow(table, [Completion(lease) for lease in leases]))
+            pages.append(driver.buffers)
+    assert pages[1] <= pages[0] * 2, f"{pages} pages for one lane and for 200"
+
+
 def test_registry_statements_use_their_key(admin: Conn, table: Table, explaining: ExplainingDriver) -> None:
     for flow in (
         register_flow(table, WORKER, pod_uid="pod"),
