@@ -27,7 +27,7 @@ from leasequeue_operator.workqueue import WorkQueue
 log = structlog.get_logger()
 
 START_RETRY_S = 5.0
-JITTER = 0.1  # of the poll period, so that queues of one period spread
+JITTER = 0.1  # of the time until the next poll, so that queues of one period spread
 CRASHED_AGAIN_S = 30.0
 
 
@@ -173,7 +173,7 @@ class Operator:
             if after_s is None:
                 self._work.forget(key)
             else:
-                self._work.add(key, after_s * random.uniform(1 - JITTER, 1 + JITTER))
+                self._work.add(key, after_s * random.uniform(1, 1 + JITTER))
 
     async def _resync_for_ever(self) -> None:
         while True:

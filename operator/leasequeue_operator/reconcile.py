@@ -26,6 +26,7 @@ from leasequeue_operator.observe.database import Hub
 from leasequeue_operator.observe.group import Wanted
 from leasequeue_operator.observe.reach import Reach
 from leasequeue_operator.observe.secret import Connection
+from leasequeue_operator.observe.shared import SharedReads
 from leasequeue_operator.observe.view import DatabaseView
 from leasequeue_operator.plan import accept, conditions, status
 from leasequeue_operator.plan import events as transitions
@@ -43,6 +44,9 @@ from leasequeue_operator.settings import Settings
 log = structlog.get_logger()
 
 UNREADABLE_AGAIN_S = 60.0
+LEAST_WAIT_S = 0.1
+# A sample of this share of the poll period, or older, is asked for anew.
+FRESH = 0.98
 # Looks at one queue that notifications bring about are this far apart.
 WAKE_EVERY_S = 1.0
 
@@ -74,7 +78,7 @@ class Reconciler:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._kube, self._cache, self._hub, self._settings, self._tally = kube, cache, hub, settings, tally
-        self._applier, self._reach = Applier(kube, clock), Reach(kube)
+        self._applier, self._reach = Applier(kube, clock), Reach(SharedReads(kube.find, clock))
         self._clock, self._wall = clock, wall
         self.monitor = monitor
         self.memories: dict[Key, Memory] = {}
@@ -101,8 +105,15 @@ class Reconciler:
             await self._tell_invalid(body, memory, Problem(ex.reason, ex.message))
             return UNREADABLE_AGAIN_S
         await self._reconcile(queue, memory)
+        after_s = self._next_poll_s(queue, memory)
+        return min(after_s, shrinking.LOOK_EVERY_S) if memory.shrink.under_way else after_s
+
+    def _next_poll_s(self, queue: Queue, memory: Memory) -> float:
+        """Seconds until the newest sample is one period old: the queues of a database look when there is a new one for all of them."""
         poll_s = float(queue.spec.scaling.poll_period_seconds)
-        return min(poll_s, shrinking.LOOK_EVERY_S) if memory.shrink.under_way else poll_s
+        view = memory.observation.database if memory.observation is not None else None
+        age_s = self._wall() - view.at if view is not None else 0.0
+        return max(LEAST_WAIT_S, poll_s - age_s) if 0 <= age_s < poll_s else poll_s
 
     def wake(self, key: Key) -> float | None:
         """New items are told of: seconds until the queue is to be looked at for that; None where the poll is soon enough.
@@ -171,7 +182,7 @@ class Reconciler:
         database, lanes = queue.spec.database, queue.spec.lease.lanes
         strict = lanes.on_blocked_head if lanes.strict else None
         wanted = Wanted(queue.uid, queue.namespace, queue.name, database.schema_, database.table, strict)
-        return await self._hub.look(connection, wanted, queue.spec.scaling.poll_period_seconds * 0.9)
+        return await self._hub.look(connection, wanted, queue.spec.scaling.poll_period_seconds * FRESH)
 
     async def _judge_owner(self, queue: Queue, view: DatabaseView | None) -> tuple[Problem | None, bool]:
         if view is None or view.owner is None or view.owner.mine:

@@ -38,9 +38,11 @@ class Database:
         self.view: DatabaseView = samples.view(pending=3)
         self.forgotten: list[str] = []
         self.taken: list[tuple[str, str]] = []
+        self.seen_at: float | None = None  # by the wall clock; now unless set
 
     async def look(self, _connection: Connection, _wanted: Wanted, _max_age_s: float) -> DatabaseView:
-        return replace(self.view, at=Bench.wall, stats_at=Bench.wall)
+        at = self.seen_at or Bench.wall
+        return replace(self.view, at=at, stats_at=at)
 
     async def forget(self, uid: str) -> None:
         self.forgotten.append(uid)
@@ -404,3 +406,13 @@ async def test_an_owner_that_is_gone_is_followed(bench: Bench) -> None:
     assert bench.condition("Accepted")[:2] == ("False", "Conflict")
     assert bench.api.names(DEPLOYMENTS) == []
     assert bench.database.taken == [(UID, "gone")]
+
+
+async def test_the_next_look_comes_when_the_sample_is_one_period_old(bench: Bench) -> None:
+    await bench.settle(1)
+    assert await bench.reconciler.reconcile(KEY) == 5.0
+    bench.database.seen_at = bench.wall
+    bench.wall += 2  # an event between two polls
+    assert await bench.reconciler.reconcile(KEY) == 3.0
+    bench.wall += 8  # a database that does not answer for longer than a period
+    assert await bench.reconciler.reconcile(KEY) == 5.0

@@ -355,9 +355,9 @@ class Group:
         tables = {m.table.oid: m.table for m in members if m.table is not None}
         strict = {m.table.oid: m.wanted.strict for m in members if m.table is not None and m.wanted.strict is not None}
         self._asked("sample")
+        at = self._wall()
         async with asyncio.timeout(sampling.deadline_s(len(tables))):
             found = await sampling.sample(conn, list(tables.values()), strict)
-        at = self._wall()
         for member in members:
             stats = found.get(member.table.oid) if member.table else None
             member.view = replace(

@@ -1,0 +1,5 @@
+"""`python -m benchmarks.operator`."""
+
+from benchmarks.operator.cli import main
+
+main()
