@@ -29,12 +29,12 @@ Where = Callable[[int], str]
 # Lease columns that a caller may give; the others belong to the engine.
 GIVEN_LEASE_COLUMNS = frozenset({"id", "idempotency_key", "priority", "run_at", "lane", "trace_id", "source_hash"})
 MAX_SHAPES = 1_000
-_NUMERIC = re.compile(r"numeric(?:\((\d+),(-?\d+)\))?")
+NUMERIC = re.compile(r"numeric(?:\((\d+),(-?\d+)\))?")
 _PLAIN_NUMBER = re.compile(r"-?[0-9]{1,100}(?:\.([0-9]{1,100}))?")
-_TEXT = re.compile(r"text|character varying(\(\d+\))?|character\(\d+\)|citext")
+TEXT = re.compile(r"text|character varying(\(\d+\))?|character\(\d+\)|citext")
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # not the text of a backslash and u0000
 _JSON = ("json", "jsonb")
-_INTEGERS = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
+INTEGERS = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 
 
 class _Unfit(ValueError):
@@ -49,6 +49,7 @@ class Shape:
         columns: their names, sorted.
         fields: name and encoder of each.
         labels: name of each as a JSON key, and whether its text is JSON already.
+        kinds: type of each.
         run_at: position of that column; None where it is not given.
         statements: what was rendered for this set.
     """
@@ -56,6 +57,7 @@ class Shape:
     columns: tuple[str, ...]
     fields: tuple[tuple[str, Encoder], ...]
     labels: tuple[tuple[str, bool], ...]
+    kinds: tuple[str, ...] = ()
     run_at: int | None = None
     statements: dict[str, str] = field(default_factory=dict, compare=False)
 
@@ -97,24 +99,32 @@ class RowEncoder:
         """
         if type(row) is not dict and not isinstance(row, Mapping):
             raise BadInput(where(number), type(row).__name__, "must be an object of columns and values")
-        shape = self._shapes.get(tuple(row)) or self._learn(row, number, where)
+        shape = self.shape(tuple(row), number, where)
         try:
             return shape, [None if (value := row[name]) is None else encode(value) for name, encode in shape.fields]
         except ValueError:
             raise _refused(shape, row, number, where) from None
 
-    def _learn(self, row: Mapping[str, Any], number: int, where: Where) -> Shape:
-        for name in row:
+    def shape(self, names: tuple[str, ...], number: int, where: Where) -> Shape:
+        """The set of these columns, given in any order.
+
+        Raises:
+            BadInput: one of them may not be given; see `encode`.
+        """
+        return self._shapes.get(names) or self._learn(names, number, where)
+
+    def _learn(self, names: tuple[str, ...], number: int, where: Where) -> Shape:
+        for name in names:
             self._check(name, number, where)
-        columns = tuple(sorted(row))
-        types = [self._table.columns[name] for name in columns]
-        fields = tuple((name, encoder_of(kind)) for name, kind in zip(columns, types, strict=True))
-        labels = tuple((quote(name) + ":", kind in _JSON) for name, kind in zip(columns, types, strict=True))
+        columns = tuple(sorted(names))
+        kinds = tuple(self._table.columns[name] for name in columns)
+        fields = tuple((name, encoder_of(kind)) for name, kind in zip(columns, kinds, strict=True))
+        labels = tuple((quote(name) + ":", kind in _JSON) for name, kind in zip(columns, kinds, strict=True))
         run_at = columns.index("run_at") if "run_at" in columns else None
-        shape = self._shapes.get(columns) or Shape(columns, fields, labels, run_at)
+        shape = self._shapes.get(columns) or Shape(columns, fields, labels, kinds, run_at)
         if len(self._shapes) >= MAX_SHAPES:  # rows of ever new sets of columns must not fill the memory
             self._shapes.clear()
-        self._shapes[columns] = self._shapes[tuple(row)] = shape
+        self._shapes[columns] = self._shapes[names] = shape
         return shape
 
     def _check(self, name: Any, number: int, where: Where) -> None:
@@ -142,12 +152,12 @@ def _refused(shape: Shape, row: Mapping[str, Any], number: int, where: Where) ->
 
 def encoder_of(type_name: str) -> Encoder:
     """The encoder for a column's type, as `format_type` names it."""
-    numeric = _NUMERIC.fullmatch(type_name)
+    numeric = NUMERIC.fullmatch(type_name)
     if numeric:
         return partial(_numeric, scale=int(numeric[2]) if numeric[2] else None)
-    if type_name in _INTEGERS:
-        return partial(_integer, bound=_INTEGERS[type_name], type_name=type_name)
-    if _TEXT.fullmatch(type_name):
+    if type_name in INTEGERS:
+        return partial(_integer, bound=INTEGERS[type_name], type_name=type_name)
+    if TEXT.fullmatch(type_name):
         return _text
     exact = {
         "uuid": _uuid,

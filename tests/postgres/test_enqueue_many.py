@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 import leasequeue
-from leasequeue import BadInput, DuplicateKey, Table, aio, bulk, connect, schema
+from leasequeue import BadInput, DuplicateKey, Table, aio, connect, load, schema
 from leasequeue.bulk import Loaded
 from leasequeue.schema import ColumnSpec
 
@@ -169,7 +169,7 @@ def test_keys_that_are_there_cost_no_other_row(
     conn: Conn, orders: Table, monkeypatch: pytest.MonkeyPatch, there: list[int]
 ) -> None:
     """Whichever part meets them: the one that streams, one of another shape, or the one after."""
-    monkeypatch.setattr(bulk, "PART_ROWS", 50)
+    monkeypatch.setattr(load, "PART_ROWS", 50)
     given = [row if i % 3 else {**row, "lane": "x"} for i, row in enumerate(of(300))]
     leasequeue.enqueue(conn, orders, [{"idempotency_key": f"k{i}", "source_hash": "first"} for i in there])
     twice = [*given, {"idempotency_key": "k5", "amount": 77}]
