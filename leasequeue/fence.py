@@ -17,7 +17,7 @@ from leasequeue import jsonio
 from leasequeue.arrays import text_array
 from leasequeue.config import LeaseConfig
 from leasequeue.errors import BadInput, LeaseNotHeld
-from leasequeue.item import Lease
+from leasequeue.item import Lease, TextLease
 from leasequeue.maintain import rows_of
 from leasequeue.outcomes import Outcomes, rounds
 from leasequeue.refusals import refuses_data, refuses_row
@@ -89,15 +89,29 @@ def one_worker(leases: Iterable[Lease]) -> str:
 
 
 def _arrays(table: Table, leases: Sequence[Lease]) -> dict[str, Any]:
-    ids = [lease.id for lease in leases]
-    if table.id_type != "text" and isinstance(ids[0], str):
+    ids, tokens = [lease.id for lease in leases], [lease.token for lease in leases]
+    if _in_text(leases):  # as the server wrote them: uuids and numbers need no quotes
+        given, theirs = text_array(ids) if table.id_type == "text" else _braced(ids), _braced(tokens)
+    elif table.id_type != "text" and isinstance(ids[0], str):
         # PostgreSQL would take it, but outcomes are told by id, and the text is not equal to it.
         raise BadInput("id", ids[0], f"is text; give the {table.id_type} that the claim gave")
-    return {
-        "worker_id": one_worker(leases),
-        "ids": text_array(ids),
-        "tokens": text_array([lease.token for lease in leases]),
-    }
+    else:
+        given, theirs = text_array(ids), text_array(tokens)
+    return {"worker_id": one_worker(leases), "ids": given, "tokens": theirs}
+
+
+def _braced(texts: Iterable[Any]) -> str:
+    return "{" + ",".join(texts) + "}"
+
+
+def _in_text(leases: Sequence[Lease]) -> bool:
+    return isinstance(leases[0], TextLease)
+
+
+def _ids_told(answer: Result, leases: Sequence[Lease]) -> list[Any]:
+    """Ids of an answer, in the form that the leases have them."""
+    ids = answer.column("id")
+    return [str(item_id) for item_id in ids] if _in_text(leases) else ids
 
 
 def status_query(table: Table, leases: Sequence[Lease]) -> Query:
@@ -135,7 +149,7 @@ def _renewed(table: Table, leases: list[Lease], config: LeaseConfig) -> Flow[lis
         middle = len(leases) // 2
         first = yield from _renewed(table, leases[:middle], config)
         return first + (yield from _renewed(table, leases[middle:], config))
-    return renewed.column("id")
+    return _ids_told(renewed, leases)
 
 
 def _judge_missing(
@@ -153,7 +167,7 @@ def _judge_missing(
         return
     missing = [lease for lease in leases if lease.id not in outcomes]
     status: Result = yield Operation(lambda: one(status_query(table, missing)))
-    found = dict(status.rows)
+    found = dict(zip(_ids_told(status, missing), status.column("state"), strict=True))
     for lease in missing:
         state = found.get(lease.id)
         if state == State.RESOLVED:
@@ -209,7 +223,7 @@ def _resolve_part(table: Table, columns: tuple[str, ...], part: list[Completion]
             return halves | (yield from _resolve_group(table, columns, part[middle:]))
         return (yield from _set_aside(table, part[0].lease, ex))
     leases = [c.lease for c in part]
-    outcomes = dict.fromkeys(done.column("id"), Outcome.RESOLVED)
+    outcomes = dict.fromkeys(_ids_told(done, leases), Outcome.RESOLVED)
     yield from _judge_missing(table, leases, outcomes)
     return outcomes
 
@@ -285,9 +299,11 @@ def settle_flow(table: Table, settlements: Sequence[Settlement], *, config: Leas
 
 def _settle_round(table: Table, settlements: list[Settlement], config: LeaseConfig) -> Flow[dict[Any, Outcome]]:
     settled: Result = yield Operation(lambda: one(_settle_query(table, settlements, config)))
+    leases = [s.lease for s in settlements]
     verbs = {s.lease.id: s.verb for s in settlements}
-    outcomes = {item_id: WROTE[verbs[item_id]][State(state)] for item_id, state in settled.rows}
-    yield from _judge_missing(table, [s.lease for s in settlements], outcomes)
+    written = zip(_ids_told(settled, leases), settled.column("state"), strict=True)
+    outcomes = {item_id: WROTE[verbs[item_id]][State(state)] for item_id, state in written}
+    yield from _judge_missing(table, leases, outcomes)
     return outcomes
 
 
@@ -307,7 +323,7 @@ def _settle_query(table: Table, settlements: Sequence[Settlement], config: Lease
 
 def release_unheld_flow(table: Table, *, worker_id: str, held_tokens: Sequence[Any], skips: Skips | None = None) -> Flow[int]:
     """Flow behind `release_unheld`."""
-    params = {"worker_id": worker_id, "held": list(held_tokens)}
+    params = {"worker_id": worker_id, "held": text_array(held_tokens)}
     pages = yield from rows_of(table, "release_unheld", params, skips)
     return sum(len(released.rows) for released in pages.done)
 

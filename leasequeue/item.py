@@ -8,6 +8,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from leasequeue.jsonio import as_text
+from leasequeue.rows import Codec
+
 ItemId = UUID | int | str
 
 
@@ -25,6 +28,13 @@ class Lease(NamedTuple):
     worker_id: str
 
 
+class TextLease(Lease):
+    """A lease whose id and token are the server's text: for a worker's own bookkeeping, where nobody looks at either. Outcomes of writes
+    with such leases are told by the id's text."""
+
+    __slots__ = ()
+
+
 @lru_cache(maxsize=256)
 def column_index(names: tuple[str, ...]) -> dict[str, int]:
     """Position of each column; shared by all items of one row shape."""
@@ -35,23 +45,37 @@ class Item:
     """One leased row. Columns by `item["variance_amount"]`, lease columns as attributes.
 
     Money columns are `Decimal`, times are aware datetimes, `id` has its column's type.
+
+    Args:
+        index: position of each column.
+        row: the cells.
+        codec: decodes them where they are text, each when it is first asked for.
     """
 
-    __slots__ = ("_index", "_row")
+    __slots__ = ("_codec", "_decoded", "_index", "_row")
 
-    def __init__(self, index: Mapping[str, int], row: tuple[Any, ...]) -> None:
-        self._index, self._row = index, row
+    def __init__(self, index: Mapping[str, int], row: tuple[Any, ...], codec: Codec | None = None) -> None:
+        self._index, self._row, self._codec = index, row, codec
+        self._decoded: dict[int, Any] | None = None
 
     def __getitem__(self, column: str) -> Any:
-        try:
-            return self._row[self._index[column]]
-        except KeyError:
+        position = self._index.get(column)
+        if position is None:
             raise KeyError(f"the table has no column {column!r}; it has: {', '.join(self._index)}") from None
+        return self._row[position] if self._codec is None else self._value(position, self._codec)
+
+    def _value(self, position: int, codec: Codec) -> Any:
+        if self._decoded is None:
+            self._decoded = {}
+        elif position in self._decoded:
+            return self._decoded[position]
+        # Kept: a handler may change a list or an object in place.
+        value = self._decoded[position] = codec.value(position, self._row[position])
+        return value
 
     def get(self, column: str, default: Any = None) -> Any:
         """Value of a column, or `default` where the table has no such column."""
-        index = self._index.get(column)
-        return default if index is None else self._row[index]
+        return self[column] if column in self._index else default
 
     def __contains__(self, column: object) -> bool:
         return column in self._index
@@ -61,36 +85,35 @@ class Item:
 
     def as_dict(self) -> dict[str, Any]:
         """All columns."""
-        return {name: self._row[i] for name, i in self._index.items()}
+        return {name: self[name] for name in self._index}
 
     @property
     def lease(self) -> Lease:
         """The lease that fences every write about this item."""
-        row, index = self._row, self._index
-        return Lease(row[index["id"]], row[index["lease_token"]], row[index["leased_by"]])
+        return Lease(self["id"], self["lease_token"], self["leased_by"])
 
     @property
     def id(self) -> Any:
-        return self._row[self._index["id"]]
+        return self["id"]
 
     @property
     def lease_token(self) -> UUID:
-        token: UUID = self._row[self._index["lease_token"]]
+        token: UUID = self["lease_token"]
         return token
 
     @property
     def leased_by(self) -> str:
-        worker: str = self._row[self._index["leased_by"]]
+        worker: str = self["leased_by"]
         return worker
 
     @property
     def attempt(self) -> int:
-        attempt: int = self._row[self._index["attempt"]]
+        attempt: int = self["attempt"]
         return attempt
 
     @property
     def priority(self) -> int:
-        priority: int = self._row[self._index["priority"]]
+        priority: int = self["priority"]
         return priority
 
     def __getattr__(self, name: str) -> Any:
@@ -102,13 +125,28 @@ class Item:
         return f"<Item {self.id} attempt {self.attempt}>"  # never the payload
 
 
-def columns_of(items: Sequence[Item], *names: str) -> list[tuple[Any, ...]]:
-    """The same columns of all items of one claim, None where the table has no such column; two or more names."""
+def texts_of(items: Sequence[Item], *names: str) -> list[tuple[str | None, ...]]:
+    """The same columns of all items of one claim as text, None for NULL and where the table has no such column.
+
+    Args:
+        items: of one claim.
+        names: two or more columns.
+    """
     index = items[0]._index if items else {}
-    if all(name in index for name in names):
+    if items and items[0]._codec is not None and all(name in index for name in names):
         pick = itemgetter(*[index[name] for name in names])
         return [pick(item._row) for item in items]
-    return [tuple([item.get(name) for name in names]) for item in items]
+    return [tuple([_as_text(item.get(name)) for name in names]) for item in items]
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else as_text(value) or str(value)
+
+
+def text_leases(items: Sequence[Item]) -> list[TextLease]:
+    """Leases of all items of one claim, in their cheapest form."""
+    new = tuple.__new__  # three times as fast as a named tuple's own
+    return [new(TextLease, texts) for texts in texts_of(items, "id", "lease_token", "leased_by")]
 
 
 LEASE_ATTRIBUTES = frozenset(

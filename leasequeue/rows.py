@@ -11,7 +11,6 @@ A worker takes most cells only to hand them back or to write them down, so on it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
@@ -50,6 +49,13 @@ class Result:
     def dicts(self) -> list[dict[str, Any]]:
         """Rows as dictionaries."""
         return [dict(zip(self.names, row, strict=True)) for row in self.rows]
+
+    def typed(self) -> Result:
+        """The same with every cell decoded."""
+        codec = self.codec
+        if codec is None:
+            return self
+        return Result(self.names, [tuple([codec.value(i, cell) for i, cell in enumerate(row)]) for row in self.rows])
 
     @property
     def scalar(self) -> Any:
@@ -151,10 +157,6 @@ class Codec:
         if text is None or position in self._as_they_are:
             return text
         return _load(self._loaders[position], text.encode(), self._types[position])
-
-    def values(self, position: int, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Values of one column."""
-        return [self.value(position, row[position]) for row in rows]
 
 
 def _rescue(

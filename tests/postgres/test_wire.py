@@ -14,8 +14,11 @@ from psycopg import errors
 
 import leasequeue
 from leasequeue.dsn import connect
+from leasequeue.fence import Completion, Settlement
+from leasequeue.item import text_leases
 from leasequeue.run import Batch, Operation, Query, keep_limits, one, run
 from leasequeue.schema import create
+from leasequeue.states import Outcome
 from leasequeue.table import Table
 from leasequeue.wire import MOST_PREPARED, Wire, numbered_text
 
@@ -184,3 +187,30 @@ def test_a_connection_in_another_encoding_goes_the_long_way(conn: Conn, dsn: str
         keep_limits(other, durable=False, one_plan=True)
         (item,) = leasequeue.claim(other, table, worker_id="w", n=1, config=leasequeue.LeaseConfig()).items
     assert item.idempotency_key == "ä"
+
+
+@pytest.mark.parametrize("id_type", ["uuid", "bigint", "text"])
+@pytest.mark.parametrize("keep", [True, False])
+def test_leases_in_text_are_told_by_the_text_of_their_id(conn: Conn, dsn: str, id_type: str, keep: bool) -> None:
+    create(conn, "work", id_type=id_type)
+    key = {"uuid": "gen_random_uuid()", "bigint": "n * 7", "text": "'id, \"' || n"}[id_type]
+    conn.execute(
+        f"INSERT INTO work (id, idempotency_key) OVERRIDING SYSTEM VALUE SELECT {key}, 'k' || n FROM generate_series(1, 12) AS n"
+    )
+    table, config = Table.load(conn, "work"), leasequeue.LeaseConfig()
+    with connect(dsn) as ours:
+        if keep:
+            keep_limits(ours)
+        items = leasequeue.claim(ours, table, worker_id="w", n=12, config=config).items
+        leases = text_leases(items)
+        assert [lease.id for lease in leases] == [str(item.id) for item in items]
+        assert [item.idempotency_key for item in items] == [f"k{n}" for n in range(1, 13)]
+        conn.execute("UPDATE work SET lease_token = gen_random_uuid() WHERE id = %s", [items[0].id])
+        renewed = leasequeue.renew(ours, table, leases, config=config)
+        assert [renewed[lease.id] for lease in leases] == [Outcome.LOST] + 11 * [Outcome.RENEWED]
+        settled = leasequeue.settle(ours, table, [Settlement(leases[1], "RELEASE"), Settlement(leases[0], "RELEASE")])
+        assert settled == {leases[1].id: Outcome.RELEASED, leases[0].id: Outcome.LOST}
+        for expected in (Outcome.RESOLVED, Outcome.ALREADY_RESOLVED):
+            resolved = leasequeue.resolve(ours, table, [Completion(lease) for lease in (leases[0], *leases[2:])])
+            assert resolved == {leases[0].id: Outcome.LOST, **{lease.id: expected for lease in leases[2:]}}
+        assert leasequeue.release_unheld(ours, table, worker_id="w", held_tokens=[leases[0].token]) == 1

@@ -12,7 +12,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, Protocol
 from uuid import UUID
 
-from leasequeue.item import Item, columns_of
+from leasequeue.item import Item, texts_of
 from leasequeue.jsonio import as_text
 from leasequeue.states import Outcome
 from leasequeue_worker.held import Held
@@ -63,7 +63,7 @@ class AuditLog:
         return [
             f'"item_id": {_text(item_id)}, "trace_id": {_text(trace)}, "source_hash": {_text(source)}, '
             f'"idempotency_key": {_text(key)}, "attempt": {attempt}'
-            for item_id, trace, source, key, attempt in columns_of(items, *IDENTITY)
+            for item_id, trace, source, key, attempt in texts_of(items, *IDENTITY)
         ]
 
     def identity(self, item: Item) -> str:

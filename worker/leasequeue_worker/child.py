@@ -219,7 +219,7 @@ class ChildRunner:
             self._child = Child(self._boot)
         held, child, table = ctx._held, self._child, self._table.get()
         self._running = held
-        child.send(Work(tuple(item._index), item._row, None if child.table is table else table))
+        child.send(Work(tuple(item), tuple(item.as_dict().values()), None if child.table is table else table))
         child.table = table
         if held.cancelled:
             child.send(Cancel(held.cancelled))  # cancelled while the child was being started

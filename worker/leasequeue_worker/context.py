@@ -106,7 +106,7 @@ class _Context:
     @property
     def token(self) -> UUID:
         """Fence token of this lease: later leases of the item have others."""
-        return self._held.lease.token
+        return self._held.item.lease_token
 
     @property
     def worker_id(self) -> str:

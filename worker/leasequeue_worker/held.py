@@ -1,6 +1,6 @@
 """What this process holds: one `Held` a lease, and the registry of all of them.
 
-Keyed by token (as a number: it hashes faster), not by id: a lease that was lost may be claimed again by this very process while its old handler still runs.
+Keyed by token, not by id: a lease that was lost may be claimed again by this very process while its old handler still runs.
 The registry locks once a batch, never once an item.
 """
 
@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterable
 from typing import Any
-from uuid import UUID
 
 from leasequeue.item import Item, Lease
 from leasequeue.verdict import Verdict
@@ -82,7 +81,7 @@ class Registry:
     """All leases of this process."""
 
     def __init__(self) -> None:
-        self._held: dict[int, Held] = {}
+        self._held: dict[Any, Held] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -92,20 +91,20 @@ class Registry:
         """A claim was answered."""
         with self._lock:
             for held in batch:
-                self._held[held.lease.token.int] = held
+                self._held[held.lease.token] = held
 
     def forget(self, batch: Iterable[Held]) -> None:
         """The database took their verdicts, or they are lost."""
         with self._lock:
             for held in batch:
-                self._held.pop(held.lease.token.int, None)
+                self._held.pop(held.lease.token, None)
 
     def all(self) -> list[Held]:
         """Everything held now: waiting, running, and finished but not yet acknowledged."""
         with self._lock:
             return list(self._held.values())
 
-    def tokens(self) -> list[UUID]:
+    def tokens(self) -> list[Any]:
         """Tokens of everything held now."""
         with self._lock:
             return [held.lease.token for held in self._held.values()]

@@ -13,11 +13,12 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 
 import leasequeue
 from leasequeue.claim import Claimed
 from leasequeue.errors import BadInput
-from leasequeue.item import Item, columns_of
+from leasequeue.item import Item, text_leases, texts_of
 from leasequeue.jsonio import printable
 from leasequeue.mark import ClaimMark
 from leasequeue.process.faults import Fault, classify, describe
@@ -257,8 +258,8 @@ class ClaimLoop:
 
     def _accept(self, items: list[Item], sent_at: float) -> None:
         deadline, now = sent_at + self._settings.config.lease_s, time.monotonic()
-        named = zip(items, self._audit.identities(items), strict=True)
-        batch = [Held(item, item.lease, deadline, now, identity) for item, identity in named]
+        named = zip(items, text_leases(items), self._audit.identities(items), strict=True)
+        batch = [Held(item, lease, deadline, now, identity) for item, lease, identity in named]
         self._metrics.claimed += len(batch)
         self._metrics.wait.observe(waits(items))
         self._audit.database_clock(items[-1]["leased_at"])
@@ -327,8 +328,17 @@ class ClaimLoop:
 def waits(items: list[Item]) -> list[float]:
     """Seconds from due (the later of created_at and run_at) to leased, on the database's clock."""
     found = []
-    for leased, created, due in columns_of(items, "leased_at", "created_at", "run_at"):
-        since = created if due is None or (created is not None and created > due) else due
-        if leased is not None and since is not None:
+    for texts in texts_of(items, "leased_at", "created_at", "run_at"):
+        leased, created, due = map(_instant, texts)
+        if leased is not None and created is not None:
+            since = due if due is not None and due > created else created
             found.append(max(0.0, (leased - since).total_seconds()))
     return found
+
+
+def _instant(text: str | None) -> datetime | None:
+    """A time that the server wrote; None for one that Python cannot hold, such as infinity."""
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None

@@ -52,7 +52,7 @@ class TransactionMisused(Exception):
 
 def _begin(held: Held) -> None:
     if held.committed:
-        raise LeaseNotHeld({held.lease.id: Outcome.ALREADY_RESOLVED})
+        raise LeaseNotHeld({held.item.lease.id: Outcome.ALREADY_RESOLVED})
     if held.fenced:
         raise TransactionMisused("ctx.transaction() is open already for this item; tx.transaction() makes a savepoint in it")
 
@@ -94,7 +94,7 @@ def _decided(outcome: Outcome | None, held: Held) -> None:
         return
     if outcome is None:
         raise NothingCommitted("the connection broke at COMMIT; the transaction rolled back")
-    raise LeaseNotHeld({held.lease.id: outcome})
+    raise LeaseNotHeld({held.item.lease.id: outcome})
 
 
 class Transactions:
@@ -137,7 +137,7 @@ class Transactions:
         try:
             self._bounded(conn, FENCE_LIMIT_S, block.__enter__)
             try:
-                self._bounded(conn, FENCE_LIMIT_S, lambda: leasequeue.resolve(conn, table, Completion(held.lease)))
+                self._bounded(conn, FENCE_LIMIT_S, lambda: leasequeue.resolve(conn, table, Completion(held.item.lease)))
                 held.fenced = True
                 self._stage("fenced")
                 yield conn
@@ -157,7 +157,7 @@ class Transactions:
         if result is not None:
             conn.row_factory = tuple_row
             try:
-                leasequeue.set_result(conn, table, held.lease, result)
+                leasequeue.set_result(conn, table, held.item.lease, result)
             except (psycopg.Error, BadInput) as ex:
                 raise _refused(ex) from ex
 
@@ -178,11 +178,11 @@ class Transactions:
                 return self._ask_outcome(self._connection(), table, held)
             except psycopg.Error as ex:
                 if time.monotonic() > give_up:
-                    raise OutcomeUnknown(f"COMMIT of item {held.lease.id}: the outcome could not be read back") from ex
+                    raise OutcomeUnknown(f"COMMIT of item {held.item.lease.id}: the outcome could not be read back") from ex
             time.sleep(random.uniform(0.1, 0.5))
 
     def _ask_outcome(self, conn: psycopg.Connection[Any], table: Table, held: Held) -> Outcome | None:
-        return self._bounded(conn, FENCE_LIMIT_S, lambda: leasequeue.lease_outcome(conn, table, held.lease))
+        return self._bounded(conn, FENCE_LIMIT_S, lambda: leasequeue.lease_outcome(conn, table, held.item.lease))
 
     def _bounded(self, conn: psycopg.Connection[Any], limit_s: float, call: Callable[[], T]) -> T:
         key = self._watchdog.watch(conn, limit_s)
@@ -240,7 +240,7 @@ class TransactionsAsync:
                 await block.__aenter__()
             try:
                 async with asyncio.timeout(FENCE_LIMIT_S):
-                    await aio.resolve(conn, table, Completion(held.lease))
+                    await aio.resolve(conn, table, Completion(held.item.lease))
                 held.fenced = True
                 self._stage("fenced")
                 yield conn
@@ -260,7 +260,7 @@ class TransactionsAsync:
         if result is not None:
             conn.row_factory = tuple_row
             try:
-                await aio.set_result(conn, table, held.lease, result)
+                await aio.set_result(conn, table, held.item.lease, result)
             except (psycopg.Error, BadInput) as ex:
                 raise _refused(ex) from ex
 
@@ -290,12 +290,12 @@ class TransactionsAsync:
             try:
                 conn = await self._connection()
                 async with asyncio.timeout(FENCE_LIMIT_S):
-                    return await aio.lease_outcome(conn, table, held.lease)
+                    return await aio.lease_outcome(conn, table, held.item.lease)
             except (psycopg.Error, TimeoutError) as ex:
                 if isinstance(ex, TimeoutError) and self._conn is not None:
                     await self._conn.close()
                 if time.monotonic() > give_up:
-                    raise OutcomeUnknown(f"COMMIT of item {held.lease.id}: the outcome could not be read back") from ex
+                    raise OutcomeUnknown(f"COMMIT of item {held.item.lease.id}: the outcome could not be read back") from ex
             await asyncio.sleep(random.uniform(0.1, 0.5))
 
     async def _connection(self) -> psycopg.AsyncConnection[Any]:
