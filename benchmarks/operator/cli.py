@@ -40,7 +40,9 @@ console = Console(width=170)
 @click.option("--quiet", "quiet_s", default=180, show_default=True, help="Seconds in which nothing happens.")
 @click.option("--polls", default=POLLS_AN_HOUR, show_default=True, help="Rounds over which memory is watched; 720 is an hour.")
 @click.option("--reclaimers", is_flag=True, help="Let the CronJobs run; by default they are suspended.")
-@click.option("--cluster", default="fleet", show_default=True, help="devcluster to use; it is started where it is not up.")
+@click.option(
+    "--cluster", default="fleet", show_default=True, help="devcluster of the run's own: a fresh one, gone afterwards."
+)
 @click.option("--strict", is_flag=True, help="Exit with 1 when a figure is not as promised.")
 @click.option("--inside", is_flag=True, hidden=True)
 def main(
@@ -63,13 +65,16 @@ def main(
 
 
 def _on_the_node(cluster: str) -> int:
-    devcluster = [sys.executable, "-m", "devcluster"]
-    subprocess.run([*devcluster, "up", "--name", cluster], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-    inside = [*devcluster, "exec", "--name", cluster, "--"]
-    subprocess.run([*inside, "kubectl", "apply", "--server-side", "-f", str(CRD)], check=True, cwd=ROOT)
-    return subprocess.run(
-        [*inside, sys.executable, "-m", "benchmarks.operator", "--inside", *sys.argv[1:]], cwd=ROOT
-    ).returncode
+    devcluster, named = [sys.executable, "-m", "devcluster"], ["--name", cluster]
+    subprocess.run([*devcluster, "down", *named], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    subprocess.run([*devcluster, "up", *named], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        inside = [*devcluster, "exec", *named, "--"]
+        subprocess.run([*inside, "kubectl", "apply", "--server-side", "-f", str(CRD)], check=True, cwd=ROOT)
+        again = [sys.executable, "-m", "benchmarks.operator", "--inside", *sys.argv[1:]]
+        return subprocess.run([*inside, *again], cwd=ROOT).returncode
+    finally:
+        subprocess.run([*devcluster, "down", *named], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
 
 
 class _Run:

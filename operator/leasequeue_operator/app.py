@@ -13,13 +13,14 @@ import kopf
 import structlog
 from kubernetes.aio.client import ApiClient, Configuration
 
-from leasequeue_operator import handlers, metrics, resync, selfcheck
+from leasequeue_operator import handlers, metrics, resync
 from leasequeue_operator.cache import Cache, Key
 from leasequeue_operator.health import HealthServer, Watchdog
 from leasequeue_operator.kinds import POD_MONITOR
 from leasequeue_operator.kube import Kube, KubeError
 from leasequeue_operator.observe.database import Hub
 from leasequeue_operator.reconcile import Reconciler
+from leasequeue_operator.selfcheck import Rights
 from leasequeue_operator.settings import Settings
 from leasequeue_operator.usage import Usage
 from leasequeue_operator.workqueue import WorkQueue
@@ -48,10 +49,10 @@ class Operator:
         self._tally, self._watchdog = metrics.Tally(), Watchdog()
         self._reconciler = Reconciler(self._kube, self._cache, self._hub, settings, self._tally)
         collector = metrics.Collector(self._reconciler.memories, self._tally, self._work)
+        self._rights = Rights(self._kube, settings.watch_namespaces)
         self._not_ready = "starting"
-        self.health = HealthServer(
-            settings.http_port, self._watchdog, lambda: self._not_ready, metrics.registry(collector, self._usage)
-        )
+        registry = metrics.registry(collector, self._usage, self._rights)
+        self.health = HealthServer(settings.http_port, self._watchdog, lambda: self._not_ready, registry, self._rights.note)
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT, or until a part of it fails."""
@@ -70,7 +71,8 @@ class Operator:
         while True:
             lacking = ""
             try:
-                lacking = await self._lacking_rights()
+                await self._rights.check()
+                lacking = self._rights.fatal()
                 await resync.resync(self._kube, self._cache, self._settings.watch_namespaces)
                 found = await resync.has_api(self._kube, POD_MONITOR.api_version, POD_MONITOR.plural)
             except KubeError as ex:
@@ -84,14 +86,6 @@ class Operator:
             log.warning("operator_waits", reason=self._not_ready)
             await asyncio.sleep(START_RETRY_S)
             self._watchdog.beat("start")
-
-    async def _lacking_rights(self) -> str:
-        """Which rights lack without which nothing works; empty when none does."""
-        missing = await selfcheck.missing_rights(self._kube, self._settings.watch_namespaces)
-        for right, text in missing:
-            (log.warning if right.optional else log.error)("right_missing", right=text, needed_to=right.why)
-        needed = [text for right, text in missing if not right.optional]
-        return f"the operator lacks rights: {'; '.join(needed)}. Apply its RBAC manifests." if needed else ""
 
     async def _serve(self) -> None:
         for key in self._cache.queue_keys():
@@ -180,6 +174,8 @@ class Operator:
             await asyncio.sleep(self._settings.resync_s)
             self._watchdog.beat("resync")
             try:
+                if self._rights.note():
+                    await self._rights.check()
                 concerned = await resync.resync(self._kube, self._cache, self._settings.watch_namespaces)
             except KubeError as ex:
                 self._tally.resyncs["failed"] += 1

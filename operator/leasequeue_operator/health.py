@@ -48,12 +48,20 @@ class HealthServer:
         port: 0 takes a free one.
         watchdog: for /healthz.
         ready: for /readyz; gives what is not ready yet, empty when all is.
+        note: what the operator does without; text of a good /readyz.
         registry: for /metrics.
     """
 
-    def __init__(self, port: int, watchdog: Watchdog, ready: Callable[[], str], registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        port: int,
+        watchdog: Watchdog,
+        ready: Callable[[], str],
+        registry: CollectorRegistry,
+        note: Callable[[], str] = lambda: "",
+    ) -> None:
         self.port = port
-        self._watchdog, self._ready, self._registry = watchdog, ready, registry
+        self._watchdog, self._ready, self._registry, self._note = watchdog, ready, registry, note
         app = web.Application()
         app.add_routes([
             web.get("/healthz", self._healthz), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics),
@@ -79,11 +87,12 @@ class HealthServer:
         return _answer("stuck: " + ", ".join(stuck) if stuck else "")
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        return _answer(self._ready())
+        return _answer(self._ready(), self._note())
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def _answer(problem: str) -> web.Response:
-    return web.Response(text=(problem or "ok") + "\n", status=503 if problem else 200)
+def _answer(problem: str, note: str = "") -> web.Response:
+    text = problem or "\n".join(line for line in ("ok", note) if line)
+    return web.Response(text=text + "\n", status=503 if problem else 200)

@@ -267,6 +267,11 @@ class Reconciler:
             return replace(o, applied=going.replicas, draining=going.draining, busy_kills=memory.busy_kills)
         except KubeError as ex:
             # The decision is made again from the same memory: a fault never makes a step count twice.
+            if ex.status == 403:
+                text = f"The fleet stays at {seen.replicas}: {ex.message}. Give the operator this right, or lift the policy."
+                return replace(
+                    o, applied=seen.replicas, child_problems={**o.child_problems, "scaling": Problem("Forbidden", text)}
+                )
             faults.append(ex)
         return o
 

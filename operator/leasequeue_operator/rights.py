@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Verbs on one resource (`resource` or `resource/subresource`). `optional`: its lack is told, not fatal."""
+    """Verbs on one resource (`resource` or `resource/subresource`). `optional`: only an extra goes without it."""
 
     group: str
     resource: str
@@ -35,6 +35,11 @@ RIGHTS = (
     Right("autoscaling", "horizontalpodautoscalers", ("list",), "stand down where another autoscaler acts", optional=True),
     Right("monitoring.coreos.com", "podmonitors", ("get", "create", "patch"), "make the PodMonitor", optional=True),
 )
+
+
+def needed_to_start(right: Right, verb: str) -> bool:
+    """Whether the operator waits for it: what it cannot see it must not act on. Without any other right it does what it can."""
+    return verb in ("list", "watch") and not right.optional
 
 
 def single_rights() -> Iterator[tuple[Right, str]]:

@@ -62,7 +62,8 @@ class ApiServer(KubernetesEmulator):
 
     faults: list[Fault] = attrs.field(factory=list, init=False)
     hit: int = attrs.field(default=0, init=False)
-    allowed: bool = attrs.field(default=True, init=False)  # what a review of access says
+    # Verb and resource of rights that lack, "*" for any: a review says so, and the call itself is refused.
+    denied: set[tuple[str, str]] = attrs.field(factory=set, init=False)
     calls: list[tuple[str, str]] = attrs.field(factory=list, init=False)  # method and path
     _versions: Any = attrs.field(factory=lambda: itertools.count(100), init=False)
     _uids: Any = attrs.field(factory=lambda: itertools.count(1), init=False)
@@ -78,7 +79,8 @@ class ApiServer(KubernetesEmulator):
     async def _handle(self, request: Request) -> Any:
         self.calls.append((request.method.value, request.url.path))
         if request.url.path == REVIEWS:
-            return aiohttp.web.json_response({"status": {"allowed": self.allowed}})
+            return aiohttp.web.json_response({"status": {"allowed": not self._denies(*_asked(request.data))}})
+        self._check_right(request)
         fault = self._next_fault(request)
         if fault is not None and fault.kind != "lost":
             await self._refuse(fault)
@@ -87,6 +89,14 @@ class ApiServer(KubernetesEmulator):
         if fault is not None:
             await self._refuse(fault)
         return answer
+
+    def _denies(self, verb: str, resource: str) -> bool:
+        return not self.denied.isdisjoint({(verb, resource), ("*", resource), ("*", "*")})
+
+    def _check_right(self, request: Request) -> None:
+        verb, resource = used_right(request.method.value, request.url.path, "watch" in request.url.query)
+        if self._denies(verb, resource):
+            raise KubernetesError(status=403, reason="Forbidden", message=f"cannot {verb} resource {resource}", details={})
 
     def _next_fault(self, request: Request) -> Fault | None:
         for fault in self.faults:
@@ -159,6 +169,24 @@ class ApiServer(KubernetesEmulator):
         """Names of all objects of a resource."""
         wanted = kmock.resource(path)
         return sorted(name for (r, _, name), o in self.objects.items() if r == wanted and not o.deleted)
+
+
+def _asked(review: Any) -> tuple[str, str]:
+    asked = review["spec"]["resourceAttributes"]
+    return asked["verb"], "/".join(part for part in (asked["resource"], asked["subresource"]) if part)
+
+
+def used_right(method: str, path: str, watches: bool = False) -> tuple[str, str]:
+    """Verb and resource of the right that a call needs; ("", "") for what everybody may (discovery, reviews of oneself)."""
+    parts = path.strip("/").split("/")
+    if path == REVIEWS or len(parts) < 3 or (parts[0] == "apis" and len(parts) == 3):
+        return "", ""
+    rest = parts[3:] if parts[0] == "apis" else parts[2:]
+    if rest[0] == "namespaces" and len(rest) > 2:
+        rest = rest[2:]
+    resource = rest[0] + (f"/{rest[2]}" if len(rest) > 2 else "")
+    reads = "get" if len(rest) > 1 else "watch" if watches else "list"
+    return {"GET": reads, "POST": "create", "PATCH": "patch"}[method], resource
 
 
 def _within(part: Any, whole: Any) -> bool:

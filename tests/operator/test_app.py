@@ -17,7 +17,7 @@ from leasequeue_operator.app import Operator
 from leasequeue_operator.health import Watchdog
 from leasequeue_operator.settings import Settings
 from tests.operator import samples
-from tests.operator.apiserver import REVIEWS, ApiServer, Fault
+from tests.operator.apiserver import ApiServer, Fault, used_right
 
 QUEUES = "leasequeue.dev/v1alpha1/leasequeues"
 
@@ -137,23 +137,6 @@ async def test_without_the_crd_it_waits_and_says_so(
         await ready(operator)
 
 
-async def test_a_missing_right_is_named(api: ApiServer, configuration: Configuration, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "START_RETRY_S", 0.2)
-    api.allowed = False
-    async with running(configuration, watch_namespaces="team") as operator:
-
-        async def told() -> bool:
-            status, text = await get(operator, "/readyz")
-            return status == 503 and "get secrets in namespace team" in text
-
-        await until("told", told)
-
-
-async def test_an_optional_right_may_lack(api: ApiServer, configuration: Configuration) -> None:
-    optional = {right.resource for right in rights.RIGHTS if right.optional}
-    assert optional == {"events", "horizontalpodautoscalers", "podmonitors"}
-
-
 async def test_namespaces_that_are_not_named_are_left_alone(api: ApiServer, configuration: Configuration) -> None:
     api.store(QUEUES, "team", samples.body())
     api.store(QUEUES, "other", samples.body("foreign", uid="u-foreign"))
@@ -208,12 +191,6 @@ async def test_every_call_is_covered_by_a_right(api: ApiServer, configuration: C
 
 def covered(method: str, path: str) -> bool:
     """Whether a call is one of `rights.RIGHTS`, or open to every account (discovery, reviews of oneself)."""
-    parts = path.strip("/").split("/")
-    if path == REVIEWS or len(parts) < 3 or (parts[0] == "apis" and len(parts) == 3):
-        return True
-    group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
-    if rest[0] == "namespaces" and len(rest) > 2:
-        rest = rest[2:]
-    resource = rest[0] + (f"/{rest[2]}" if len(rest) > 2 else "")
-    verbs = {"GET": {"get"} if len(rest) > 1 else {"list", "watch"}, "POST": {"create"}, "PATCH": {"patch"}}[method]
-    return any(r.group == group and r.resource == resource and verbs & set(r.verbs) for r in rights.RIGHTS)
+    verb, resource = used_right(method, path)
+    verbs = {"list", "watch"} if verb == "list" else {verb}
+    return not verb or any(r.resource == resource and verbs & set(r.verbs) for r in rights.RIGHTS)
