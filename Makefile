@@ -32,7 +32,7 @@ sim: ## the scaling beside KEDA's on simulated loads: table, and plots in build/
 	@$(RUN) && python -m benchmarks.autoscaling
 
 docs: ## build the documentation, strictly, into build/site
-	@venv=$$(scripts/bootstrap.sh docs) && "$$venv/bin/mkdocs" build --strict
+	@venv=$$(scripts/bootstrap.sh docs) && NO_MKDOCS_2_WARNING=1 "$$venv/bin/mkdocs" build --strict
 
 fmt: ## format the Python sources
 	@$(RUN) ruff format . && ruff check --fix .

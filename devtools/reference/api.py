@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from enum import Enum
 from typing import Any
 
@@ -19,12 +20,14 @@ def page() -> str:
     """The page.
 
     Raises:
-        ValueError: a public name has no docstring.
+        ValueError: a public name has no docstring, or one that tells of an argument which is not there.
     """
     names = {name: getattr(leasequeue, name) for name in leasequeue.__all__}
     for name, value in names.items():
         if not isinstance(value, dict) and not inspect.getdoc(value):
             raise ValueError(f"leasequeue.{name} has no docstring; add one")
+    for value in (*names.values(), *HANDLER):
+        _check_arguments(value)
     classes = {n: v for n, v in names.items() if inspect.isclass(v)}
     errors = {n: v for n, v in classes.items() if issubclass(v, Exception) and not issubclass(v, Verdict)}
     verdicts = {n: v for n, v in classes.items() if issubclass(v, Verdict)}
@@ -59,3 +62,27 @@ def _entry(name: str, value: Any, package: str) -> str:
     return (
         f"::: {value.__module__}.{value.__qualname__}\n    options:\n      heading: {package}.{name}\n      toc_label: {name}"
     )
+
+
+def _check_arguments(value: Any) -> None:
+    """Refuse a docstring whose `Args:` name what the function does not take."""
+    if inspect.isclass(value):
+        for member in vars(value).values():
+            if inspect.isfunction(member):
+                _check_arguments(member)
+    elif inspect.isfunction(value):
+        wrong = _told(inspect.getdoc(value) or "") - set(inspect.signature(value).parameters)
+        if wrong:
+            raise ValueError(f"{value.__module__}.{value.__qualname__}: its docstring tells of {', '.join(sorted(wrong))}")
+
+
+def _told(text: str) -> set[str]:
+    """Names under `Args:` of a docstring."""
+    _, _, section_text = text.partition("\nArgs:\n")
+    names: set[str] = set()
+    for line in section_text.splitlines():
+        if line and not line.startswith(" "):
+            break
+        if found := re.match(r" {4}(\w[\w, ]*):", line):
+            names |= {name.strip() for name in found[1].split(",")}
+    return names

@@ -34,7 +34,8 @@ def found(package: str) -> dict[str, Line]:
             continue
         line = lines.setdefault(name, Line())
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        line.levels.add({"exception": "error"}.get(method, method) if method in LEVELS else "info")
+        told = {"exception": "error", "event": "info", "_write": "info", "": "varies"}
+        line.levels.add(told.get(method, method))
         line.fields |= {keyword.arg for keyword in call.keywords if keyword.arg}
     return lines
 

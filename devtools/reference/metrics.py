@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 
 from prometheus_client.core import Metric
 
 from devtools.reference.markdown import code, codes, head, section, table
-from devtools.reference.source import calls, text_of
+from devtools.reference.source import module_texts, text_of, trees
 from leasequeue_operator.metrics import QUEUE_LABELS, Collector, Tally
 from leasequeue_worker.metrics import WorkerMetrics
 
@@ -35,14 +36,15 @@ def of_operator() -> list[Metric]:
 def of_worker() -> list[tuple[str, str, tuple[str, ...], str]]:
     """Rows of a worker process: its collector's, and the gauges that the supervisor adds."""
     found = _rows(WorkerMetrics("", "").collect())
-    gauges = [
-        call for call in calls("leasequeue_worker") if getattr(call.func, "id", getattr(call.func, "attr", "")) == "gauge"
-    ]
-    for call in gauges:
-        name, text = (text_of(argument) for argument in call.args[:2])
-        if name is None or text is None:
-            raise ValueError("leasequeue_worker: a gauge without a plain name and text; give both as strings")
-        found.append((name, "gauge", QUEUE_LABELS, text))
+    for path, tree in trees("leasequeue_worker"):
+        constants = module_texts(tree)
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if getattr(call.func, "id", getattr(call.func, "attr", "")) != "gauge":
+                continue
+            name, text = (text_of(argument) or constants.get(ast.unparse(argument)) for argument in call.args[:2])
+            if name is None or text is None:
+                raise ValueError(f"{path.name}: a gauge whose name and text are no plain strings; give them so")
+            found.append((name, "gauge", QUEUE_LABELS, text))
     return found
 
 

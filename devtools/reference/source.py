@@ -44,6 +44,17 @@ def text_of(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
+def module_texts(tree: ast.Module) -> dict[str, str]:
+    """A module's own constants that are strings, by their names."""
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            text = text_of(node.value)
+            if text is not None:
+                found[node.targets[0].id] = text
+    return found
+
+
 def same(found: set[str], told: set[str], what: str, where: str) -> None:
     """Refuse a catalogue that differs from what the source has.
 

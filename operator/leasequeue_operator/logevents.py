@@ -5,6 +5,8 @@ from __future__ import annotations
 LOG_EVENTS = {
     "operator_started": "It serves its namespaces from now on.",
     "operator_waits": "It cannot start yet: a right, the CustomResourceDefinition or the API server is missing.",
+    "right_missing": "The operator lacks a right that it needs; `fatal`: it serves nobody until it has it.",
+    "right_granted": "A right that lacked is there.",
     "transition": "A condition changed, or workers were scaled: the same as the Kubernetes event.",
     "event_lost": "The API server did not take an event.",
     "reconcile_failed": "The API server refused or did not answer; tried again with back-off.",

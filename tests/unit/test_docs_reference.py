@@ -112,3 +112,16 @@ def test_names_are_found_in_the_source(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "a.py").write_text('log.info("seen", one=1)\nprint("not a log line")\n')
     monkeypatch.setitem(source.PACKAGES, "made_up", tmp_path)
     assert {name: line.fields for name, line in logs.found("made_up").items()} == {"seen": {"one"}}
+
+
+def test_a_docstring_that_tells_of_an_argument_which_is_not_there_is_refused() -> None:
+    def stray(one: int) -> None:
+        """Do.
+
+        Args:
+            one: first.
+            two: gone.
+        """
+
+    with pytest.raises(ValueError, match="its docstring tells of two"):
+        api._check_arguments(stray)
