@@ -81,6 +81,7 @@ async def ensure(
     """
     pull = settings.image_pull_secrets
     workers = deployment.build(queue, default_image=settings.worker_image, pull_secrets=pull)
+    workers = deployment.kept(workers, children.deployment)
     found = {
         "identity": await ensure_identity(applier, queue),
         "worker": await applier.ensure(queue.uid, workers, children.deployment, replicas=replicas),

@@ -35,10 +35,11 @@ from leasequeue_operator.plan.observation import Observation
 from leasequeue_operator.plan.owner import judge
 from leasequeue_operator.plan.pod import API_VERSION, KIND
 from leasequeue_operator.plan.problem import Problem
-from leasequeue_operator.plan.scaling import sample_of, scaling_spec
+from leasequeue_operator.plan.scaling import own_counters, sample_of, scaling_spec
 from leasequeue_operator.plan.spec import Queue, SecretRef, SpecError, read_queue
 from leasequeue_operator.scaling import saved
 from leasequeue_operator.scaling.decide import Decision, decide
+from leasequeue_operator.scaling.share import advance
 from leasequeue_operator.settings import Settings
 
 log = structlog.get_logger()
@@ -181,7 +182,8 @@ class Reconciler:
             return memory.observation.database if memory.observation is not None else None
         database, lanes = queue.spec.database, queue.spec.lease.lanes
         strict = lanes.on_blocked_head if lanes.strict else None
-        wanted = Wanted(queue.uid, queue.namespace, queue.name, database.schema_, database.table, strict)
+        own = tuple(queue.spec.worker.lanes)
+        wanted = Wanted(queue.uid, queue.namespace, queue.name, database.schema_, database.table, strict, own)
         return await self._hub.look(connection, wanted, queue.spec.scaling.poll_period_seconds * FRESH)
 
     async def _judge_owner(self, queue: Queue, view: DatabaseView | None) -> tuple[Problem | None, bool]:
@@ -206,7 +208,10 @@ class Reconciler:
         if memory.scaling is None:
             told = (queue.status.get("scaling") or {}).get("state") or {}
             memory.scaling = saved.read(told, seen.replicas, now, scaling_spec(queue.spec))
-        return decide(memory.scaling, sample_of(view, seen.pods, seen.replicas), scaling_spec(queue.spec), now)
+        if view is not None and view.own is not None:
+            memory.share = advance(memory.share, own_counters(view, seen.pods))
+        sample = sample_of(view, seen.pods, seen.replicas, memory.share)
+        return decide(memory.scaling, sample, scaling_spec(queue.spec), now)
 
     async def _act(self, o: Observation, connection: Connection, seen: Children, faults: list[KubeError]) -> Observation:
         """Make children and the schema. Children wait until the table has once been seen to be a queue."""
@@ -338,7 +343,10 @@ def _rests(o: Observation | None) -> bool:
     """No worker is there because nothing was waiting when we last looked."""
     if o is None or o.decision is None or o.decision.desired > 0 or o.decision.limiter in ("manual", "suspend"):
         return False
-    return o.database is None or o.database.stats is None or o.database.stats.due == 0
+    if o.database is None or o.database.stats is None:
+        return True
+    own = o.database.own
+    return (o.database.stats.due if own is None else own.pending + own.scheduled_due) == 0
 
 
 def _refusal(queue: Queue) -> Problem | None:

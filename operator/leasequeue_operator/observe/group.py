@@ -20,6 +20,7 @@ import structlog
 from leasequeue import aio, dsn
 from leasequeue.config import BlockedHead
 from leasequeue.errors import LeaseQueueError
+from leasequeue.lane_depth import alane_depth
 from leasequeue.owner import OwnedBy
 from leasequeue.schema.marks import Mark, amarks
 from leasequeue.schema.report import Report
@@ -48,7 +49,14 @@ ANSWERED = (psycopg.Error, LeaseQueueError, TimeoutError, OSError)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which table of which queue is to be looked at. `strict`: what a blocked head does, None where lanes are not strict."""
+    """Which table of which queue is to be looked at.
+
+    Args:
+        uid, namespace, name: of the queue.
+        schema, table: where its items are.
+        strict: what a blocked head does, None where lanes are not strict.
+        lanes: those that the queue serves, where it does not serve all.
+    """
 
     uid: str
     namespace: str
@@ -57,6 +65,7 @@ class Wanted:
     table: str
     strict: BlockedHead | None
 
+    lanes: tuple[str, ...] = ()
 
 @dataclass(slots=True)
 class _Member:
@@ -367,10 +376,20 @@ class Group:
     def _tell(self, member: _Member, *, unreachable: Problem | None = None, unready: Problem | None = None) -> None:
         member.view = replace(member.view, at=self._wall(), unreachable=unreachable, unready=unready)
 
+            if member.wanted.lanes and member.table is not None:
+                await self._sample_lanes(conn, member, member.table)
     def _tell_failure(self, member: _Member, ex: BaseException, label: str) -> None:
         if failures.breaks_connection(ex) and not isinstance(ex, TimeoutError):
             return self._tell(member, unreachable=failures.connecting(ex))
         return self._tell(member, unready=failures.querying(ex, label))
+
+    async def _sample_lanes(self, conn: psycopg.AsyncConnection[Any], member: _Member, table: Table) -> None:
+        """A queue that serves some lanes alone is asked for apart: what they hold, and what its workers did."""
+        self._asked("lanes")
+        async with asyncio.timeout(QUERY_DEADLINE_S):
+            own = await alane_depth(conn, table, member.wanted.lanes, strict=member.wanted.strict)
+            workers = await aio.workers(conn, table)
+        member.view = replace(member.view, own=own, workers=tuple(workers))
 
 
 def _usable(report: Report) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from leasequeue.lane_depth import LaneDepth
 from leasequeue.owner import OwnedBy
 from leasequeue.sample import Stats
+from leasequeue.workers import WorkerRow
 from leasequeue_operator.plan.problem import Problem
 
 
@@ -23,6 +25,8 @@ class DatabaseView:
         schema_version: version applied to the table; None when none was.
         gaps: what is missing of an adopted table (an index, a check): it works, but not as well.
         command: the command that mends the gaps, where one does.
+        own: what the queue's own lanes hold, where it serves some lanes of the table alone.
+        workers: the table's processes as of then; asked for in that case alone.
     """
 
     at: float
@@ -34,6 +38,8 @@ class DatabaseView:
     schema_version: int | None = None
     gaps: tuple[str, ...] = ()
     command: str | None = None
+    own: LaneDepth | None = None
+    workers: tuple[WorkerRow, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -6,7 +6,10 @@ a restart of the operator, or a GitOps sync of the LeaseQueue cannot make it jum
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from leasequeue_operator.plan import names, pod, podtemplate
@@ -14,6 +17,9 @@ from leasequeue_operator.plan.spec import Queue
 
 COMPONENT = "worker"
 PROGRESS_DEADLINE_S = 600
+# Most workers of the queue: part of the template, and no reason to roll it.
+BOUND = "LEASEQUEUE_MAX_REPLICAS"
+TEMPLATE = "leasequeue.dev/template"
 # Time beyond the drain in which the worker hands back what still runs and exits.
 HAND_BACK_S = 15
 
@@ -92,17 +98,58 @@ def _settings(queue: Queue) -> dict[str, object]:
         **pod.lanes(queue),
         "LEASEQUEUE_GRACE_S": worker.termination_grace_period_seconds,
         "LEASEQUEUE_HTTP_PORT": pod.HTTP_PORT,
-        "LEASEQUEUE_MAX_REPLICAS": max_replicas(queue),
+        BOUND: max_replicas(queue),
     }
     if worker.max_runtime_seconds is not None:
         settings["LEASEQUEUE_MAX_RUNTIME_S"] = worker.max_runtime_seconds
     return settings
 
 
+def kept(manifest: dict[str, Any], live: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The Deployment with the fleet bound that its pods run with, as long as nothing else of their template changes.
+
+    Otherwise a person who moves maxReplicas would roll the whole fleet, and lowering it would end what runs instead of
+    draining it. The bound only shapes how much workers fetch ahead; it is renewed with the next change of the template.
+
+    Args:
+        manifest: what `build` made.
+        live: the Deployment as seen.
+    """
+    digest = _template_digest(manifest["spec"]["template"])
+    meta = {**manifest["metadata"], "annotations": {**manifest["metadata"].get("annotations", {}), TEMPLATE: digest}}
+    seen = live or {}
+    running = _bound((seen.get("spec") or {}).get("template") or {})
+    if running is None or (seen["metadata"].get("annotations") or {}).get(TEMPLATE) != digest:
+        return {**manifest, "metadata": meta}
+    template = copy.deepcopy(manifest["spec"]["template"])
+    for variable in _variables(template):
+        if variable["name"] == BOUND:
+            variable["value"] = running
+    return {**manifest, "metadata": meta, "spec": {**manifest["spec"], "template": template}}
+
+
+def _template_digest(template: Mapping[str, Any]) -> str:
+    """Digest of a template, whatever its fleet bound."""
+    bare = copy.deepcopy(dict(template))
+    for variable in _variables(bare):
+        if variable["name"] == BOUND:
+            variable["value"] = ""
+    return hashlib.sha256(json.dumps(bare, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _bound(template: Mapping[str, Any]) -> str | None:
+    return next((v.get("value") for v in _variables(template) if v.get("name") == BOUND), None)
+
+
+def _variables(template: Mapping[str, Any]) -> list[dict[str, Any]]:
+    containers = (template.get("spec") or {}).get("containers") or ()
+    return next((c.get("env") or [] for c in containers if c["name"] == podtemplate.WORKER), [])
+
+
 def max_replicas(queue: Queue) -> int:
     """Bound on the pods that workers share max_inflight by: the most the spec can ask for, as the next power of two.
 
-    The exact number would roll the whole fleet whenever somebody raises it a little, at the worst of times.
+    New pods get it only with another change of their template, see `kept`.
     """
     scaling = queue.spec.scaling
     most = max(scaling.max_replicas, *(s.min_replicas or 0 for s in scaling.schedules), 1)
