@@ -34,9 +34,29 @@ def poll_s(interval_s: float, rng: random.Random) -> float:
     return interval_s * rng.uniform(0.5, 1.5)
 
 
-def wakeup_s(max_replicas: int, interval_s: float, rng: random.Random) -> float:
-    """Wait between a notification and the claim it causes, seconds.
+class Eagerness:
+    """How long to wait between a notification and the claim that it causes.
 
-    Every worker hears every notification; spread over 2 ms a replica, the first ones empty a short queue before the rest ask.
+    Every worker hears every notification. Whose last such claim found something claims at once; whose found nothing, since others were
+    faster, lets them go first: spread over 2 ms a replica, the first ones empty a short queue before the rest ask. So few items at a time
+    go to the same few workers without delay, and the others take over within milliseconds when those are busy.
+
+    Args:
+        max_replicas: most workers that may hear a notification.
+        interval_s: between polls; no wait is longer than half of it.
+        rng: source of randomness.
     """
-    return rng.uniform(0.0, min(interval_s / 2, 0.002 * max(0, max_replicas - 1)))
+
+    def __init__(self, max_replicas: int, interval_s: float, rng: random.Random) -> None:
+        self._longest_s, self._rng = min(interval_s / 2, 0.002 * max(0, max_replicas - 1)), rng
+        self._eager, self._asked = True, False
+
+    def wait_s(self) -> float:
+        """A notification came: seconds until the claim."""
+        self._asked = True
+        return 0.0 if self._eager else self._rng.uniform(0.0, self._longest_s)
+
+    def claimed(self, items: int) -> None:
+        """A claim found so many items. Counts once for a notification."""
+        if self._asked:
+            self._asked, self._eager = False, items > 0

@@ -11,8 +11,9 @@ import pytest
 
 from devtools.pgserver import free_port
 from leasequeue import DsnSource
+from leasequeue.run import Query, keep_limits, run, single
 from leasequeue_worker.link import Link, Watchdog
-from leasequeue_worker.wakeup import Waker, heard, listen
+from leasequeue_worker.wakeup import Listener, Waker
 from tests.postgres.test_worker_handlers import get
 from tests.support.processes import wait_for, worker
 from tests.support.queues import Queue
@@ -26,24 +27,38 @@ def link(dsn: str) -> Iterator[Link]:
 
 
 def test_a_notification_ends_the_sleep(link: Link, conn: psycopg.Connection) -> None:
-    waker, listening = Waker(), link.connection
-    assert listen(listening, "leasequeue_1")
+    waker, listener = Waker(), Listener(link.connection, "leasequeue_1")
+    assert listener.listening
     timer = threading.Timer(0.2, lambda: conn.execute("NOTIFY leasequeue_1"))
     timer.start()
-    assert waker.sleep(60.0, listening)
-    assert heard(listening)
-    assert not heard(listening)
+    assert waker.sleep(60.0, listener.conn)
+    listener.read()
+    assert listener.heard()
+    assert not listener.heard()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_notification_that_comes_with_an_answer_is_heard(link: Link, conn: psycopg.Connection, kept: bool) -> None:
+    """It wakes no poll: the socket is empty once the answer is read."""
+    listener = Listener(link.connection, "leasequeue_1")
+    if kept:
+        keep_limits(listener.conn)
+    conn.execute("NOTIFY leasequeue_1")
+    conn.execute("SELECT pg_sleep(0.1)")
+    run(listener.conn, single(Query("SELECT pg_sleep(0.1)", {})))
+    assert listener.heard()
+    assert not Waker().sleep(0.0, listener.conn)
 
 
 def test_the_end_of_the_connection_ends_the_sleep_and_is_told(link: Link, conn: psycopg.Connection) -> None:
-    waker, listening = Waker(), link.connection
-    listen(listening, "leasequeue_1")
-    conn.execute("SELECT pg_terminate_backend(%s)", (listening.info.backend_pid,))
+    waker, listener = Waker(), Listener(link.connection, "leasequeue_1")
+    conn.execute("SELECT pg_terminate_backend(%s)", (listener.conn.info.backend_pid,))
 
     def listen_on() -> None:
         for _ in range(5):  # the server's last message first, then the end of the stream
-            assert waker.sleep(60.0, listening)
-            assert not heard(listening)
+            assert waker.sleep(60.0, listener.conn)
+            listener.read()
+            assert not listener.heard()
 
     with pytest.raises(psycopg.OperationalError):
         listen_on()

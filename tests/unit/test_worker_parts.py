@@ -23,7 +23,7 @@ from psycopg import errors
 from leasequeue import BadInput, Item, Outcome, Resolve, TableMissing
 from leasequeue.dsn import DsnSource, redact
 from leasequeue.process.faults import Fault, classify, describe
-from leasequeue.process.pacing import Backoff, poll_s, wakeup_s
+from leasequeue.process.pacing import Backoff, Eagerness, poll_s
 from leasequeue_worker.audit import AuditLog
 from leasequeue_worker.board import Board
 from leasequeue_worker.heartbeat import new_worker_id
@@ -236,11 +236,29 @@ def test_backoff_is_bounded_never_spins_and_resets(seed: int, failures: int) -> 
 
 
 @settings(deadline=None)
+@given(st.integers(0, 2**32))
+def test_polls_are_jittered_within_bounds(seed: int) -> None:
+    assert 0.25 <= poll_s(0.5, random.Random(seed)) <= 0.75
+
+
+@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 10_000))
-def test_polls_and_wakeups_are_jittered_within_bounds(seed: int, replicas: int) -> None:
-    rng = random.Random(seed)
-    assert 0.25 <= poll_s(0.5, rng) <= 0.75
-    assert 0 <= wakeup_s(replicas, 0.5, rng) <= min(0.25, 0.002 * (replicas - 1)) + 1e-9
+def test_who_found_nothing_lets_others_go_first(seed: int, replicas: int) -> None:
+    eagerness = Eagerness(replicas, 0.5, random.Random(seed))
+    assert eagerness.wait_s() == 0.0, "nobody was faster yet"
+    eagerness.claimed(0)
+    assert 0 <= eagerness.wait_s() <= min(0.25, 0.002 * (replicas - 1)) + 1e-9
+    eagerness.claimed(3)
+    assert eagerness.wait_s() == 0.0
+
+
+def test_only_claims_after_a_notification_count() -> None:
+    eagerness = Eagerness(1_000, 0.5, random.Random(1))
+    eagerness.claimed(0)  # a poll
+    assert eagerness.wait_s() == 0.0
+    eagerness.claimed(1)
+    eagerness.claimed(0)  # the page after it
+    assert eagerness.wait_s() == 0.0
 
 
 def raised(sqlstate: str) -> psycopg.Error:

@@ -23,7 +23,7 @@ from leasequeue.jsonio import printable
 from leasequeue.mark import ClaimMark
 from leasequeue.process.faults import Fault, classify, describe
 from leasequeue.process.logs import get
-from leasequeue.process.pacing import Backoff, poll_s, wakeup_s
+from leasequeue.process.pacing import Backoff, Eagerness, poll_s
 from leasequeue.spare import Skips
 from leasequeue.table import Table
 from leasequeue.verdict import Release
@@ -37,7 +37,7 @@ from leasequeue_worker.metrics import WorkerMetrics
 from leasequeue_worker.queuetable import QueueTable
 from leasequeue_worker.settings import Settings
 from leasequeue_worker.sizing import Load, claim_size, hoarded, low_water, prefetch
-from leasequeue_worker.wakeup import heard, listen
+from leasequeue_worker.wakeup import Listener
 
 CALL_LIMIT_S = 20.0
 PROMOTE_S = 1.0
@@ -83,7 +83,8 @@ class ClaimLoop:
         self._backoff = Backoff(0.2, 10.0)
         self._next_claim = self._next_promote = 0.0
         self._unsure = False  # a claim's reply was lost
-        self._listening: Connection | None = None
+        self._listener: Listener | None = None
+        self._eagerness = Eagerness(settings.max_replicas, self._interval_s, self._rng)
         self._fault: str | None = None
         self._claiming = True
         self._ending = threading.Event()
@@ -218,6 +219,7 @@ class ClaimLoop:
                 self._presence.registered = False
                 return
             self._presence.heard_of_cordon(claimed.admission == "cordoned")
+            self._eagerness.claimed(len(claimed.items))
             if claimed.refused:  # there may be more behind them, at once, but heartbeats come first
                 self._tell_refused()
                 return
@@ -294,24 +296,32 @@ class ClaimLoop:
     # --- sleeping ----------------------------------------------------------------------------------------------------
 
     def _listen(self, conn: Connection, table: Table) -> None:
-        if not self._settings.wakeup or self._listening is conn:
-            return
-        listen(conn, table.channel)
-        self._listening = conn
+        if self._settings.wakeup and (self._listener is None or self._listener.conn is not conn):
+            self._listener = Listener(conn, table.channel)
 
     def _sleep(self, wait_s: float) -> None:
-        conn = self._link.current
-        listening = conn if conn is not None and conn is self._listening and self._fault is None else None
+        listener = self._listener
+        if listener is None or not listener.listening or listener.conn is not self._link.current or self._fault is not None:
+            self._board.waker.sleep(wait_s, None)
+            return
+        # A notification that came with the answer to the last claim may be of rows which that claim could not see yet.
+        if listener.heard():
+            wait_s = min(wait_s, self._notified(time.monotonic()))
         try:
-            if self._board.waker.sleep(wait_s, listening) and listening is not None and heard(listening):
-                self._notified(time.monotonic())
+            if self._board.waker.sleep(wait_s, listener.conn):
+                listener.read()
         except Exception as ex:  # noqa: BLE001  (the end of the connection; the next turn connects again)
             get().info("claim_connection_ended", error=describe(ex))
             self._link.close()
+        if listener.heard():
+            self._notified(time.monotonic())
 
-    def _notified(self, now: float) -> None:
-        self._next_claim = min(self._next_claim, now + wakeup_s(self._settings.max_replicas, self._interval_s, self._rng))
+    def _notified(self, now: float) -> float:
+        """The queue has new items: claim soon. Returns in how many seconds."""
+        wait_s = self._eagerness.wait_s()
+        self._next_claim = min(self._next_claim, now + wait_s)
         self._mark.rewind()
+        return wait_s
 
     def _leave(self) -> None:
         conn = self._link.current

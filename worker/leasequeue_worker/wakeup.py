@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 
+import psycopg
 from psycopg import sql
 
 from leasequeue.dsn import is_pooled
@@ -47,18 +48,38 @@ class Waker:
         return any(fd != self._fd for fd in ready)
 
 
-def listen(conn: Connection, channel: str) -> bool:
-    """LISTEN on the queue's channel where a session of our own allows it. True when listening."""
-    if is_pooled(conn):
-        return False
-    conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)), prepare=False)
-    return True
+class Listener:
+    """Hears the queue's notifications on a connection that is also used for statements: one that arrives with a statement's answer wakes
+    nobody's poll, so each is noted when it is read, whoever reads it.
 
-
-def heard(conn: Connection) -> bool:
-    """Read what the database sent while nothing was asked; True when a notification was among it.
-
-    Raises:
-        psycopg.OperationalError: it was the end of the connection.
+    Args:
+        conn: the connection; one that ended is of no more use, nor is its listener.
+        channel: the queue's.
     """
-    return any(True for _ in conn.notifies(timeout=0))
+
+    def __init__(self, conn: Connection, channel: str) -> None:
+        self.conn = conn
+        self._noted = False
+        self.listening = not is_pooled(conn)  # where a session of our own allows it
+        if self.listening:
+            conn.add_notify_handler(self._note)
+            conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)), prepare=False)
+
+    def _note(self, _notify: psycopg.Notify) -> None:
+        self._noted = True
+
+    def read(self) -> None:
+        """Read what the database sent while nothing was asked.
+
+        Raises:
+            psycopg.OperationalError: it was the end of the connection.
+        """
+        libpq = self.conn.pgconn  # `Connection.notifies` does not go together with a handler
+        libpq.consume_input()
+        while libpq.notifies():
+            self._noted = True
+
+    def heard(self) -> bool:
+        """True when notifications were read since the last call."""
+        noted, self._noted = self._noted, False
+        return noted
