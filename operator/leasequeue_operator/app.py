@@ -15,6 +15,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from leasequeue_operator import handlers, metrics, resync
 from leasequeue_operator.cache import Cache, Key
+from leasequeue_operator.election import RENEW_SHARE, Election
 from leasequeue_operator.health import HealthServer, Watchdog
 from leasequeue_operator.kinds import POD_MONITOR
 from leasequeue_operator.kube import Kube, KubeError
@@ -43,16 +44,21 @@ class Operator:
     def __init__(self, settings: Settings, configuration: Configuration) -> None:
         self._settings, self._configuration = settings, configuration
         self._usage = Usage()
-        self._kube = Kube(ApiClient(configuration), settings.request_timeout_s, self._usage)
+        client = ApiClient(configuration)
+        self._election = _election(settings, client, self._usage) if settings.leader_election else None
+        acting = self._election.holds if self._election is not None else lambda: True
+        self._acting = acting
+        self._kube = Kube(client, settings.request_timeout_s, self._usage, acting)
         self._cache, self._work = Cache(), WorkQueue()
-        self._hub = Hub(heard=self._heard if settings.listen else None, asked=self._usage.asked)
+        self._hub = Hub(heard=self._heard if settings.listen else None, asked=self._usage.asked, acting=acting)
         self._tally, self._watchdog = metrics.Tally(), Watchdog()
         self._reconciler = Reconciler(self._kube, self._cache, self._hub, settings, self._tally)
         collector = metrics.Collector(self._reconciler.memories, self._tally, self._work)
-        self._rights = Rights(self._kube, settings.watch_namespaces)
-        self._not_ready = "starting"
+        elected_in = settings.lease_namespace if settings.leader_election else ""
+        self._rights = Rights(Kube(client, settings.request_timeout_s, self._usage), settings.watch_namespaces, elected_in)
+        self._not_ready, self._standing_by = "starting", False
         registry = metrics.registry(collector, self._usage, self._rights)
-        self.health = HealthServer(settings.http_port, self._watchdog, lambda: self._not_ready, registry, self._rights.note)
+        self.health = HealthServer(settings.http_port, self._watchdog, self._problem, registry, self._note)
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT, or until a part of it fails."""
@@ -62,9 +68,30 @@ class Operator:
             await self.health.start()
             stack.push_async_callback(self.health.stop)
             log.info("operator_started", http_port=self.health.port, namespaces=self._settings.watch_namespaces or "all")
+            _cancel_on_signals()
+            if self._election is not None:
+                await self._stand_by(self._election)
+                stack.push_async_callback(self._election.release)
             self._watchdog.expect("start", 600)
             await self._start()
             await self._serve()
+
+    def _problem(self) -> str:
+        return self._election.problem if self._standing_by and self._election is not None else self._not_ready
+
+    def _note(self) -> str:
+        standing_by = f"standing by: {self._election.holder or 'nobody'} acts" if self._standing_by and self._election else ""
+        return "\n".join(line for line in (standing_by, self._rights.note()) if line)
+
+    async def _stand_by(self, election: Election) -> None:
+        """Wait until this replica is the one that acts."""
+        self._standing_by = True
+        try:
+            await self._rights.check()
+        except KubeError as ex:
+            log.warning("rights_not_known", error=str(ex))
+        await election.acquire()
+        self._standing_by = False
 
     async def _start(self) -> None:
         """Wait for the API server, the rights and the CRD, then take over the first lists."""
@@ -95,6 +122,8 @@ class Operator:
         registry = handlers.build(self._cache, self._work.add, self._count, self._configuration)
         tasks = [asyncio.create_task(self._worker(), name=f"reconcile-{n}") for n in range(self._settings.workers)]
         tasks.append(asyncio.create_task(self._resync_for_ever(), name="resync"))
+        if self._election is not None:
+            tasks.append(asyncio.create_task(self._election.keep(), name="election"))
         namespaces = self._settings.watch_namespaces
         started, stop = asyncio.Event(), asyncio.Event()
         watches = asyncio.create_task(
@@ -148,6 +177,8 @@ class Operator:
                 self._work.done(key)
 
     async def _one(self, key: Key) -> None:
+        if not self._acting():  # the lease is lost: this process is about to end
+            return
         began = time.monotonic()
         structlog.contextvars.bind_contextvars(queue="/".join(key))
         try:
@@ -184,6 +215,20 @@ class Operator:
             self._tally.resyncs["done"] += 1
             for key in concerned:
                 self._work.add(key)
+
+
+def _election(settings: Settings, client: ApiClient, usage: Usage) -> Election:
+    deadline_s = min(settings.request_timeout_s, settings.lease_duration_s * RENEW_SHARE)
+    kube = Kube(client, deadline_s, usage)
+    return Election(kube, settings.lease_namespace, settings.lease_name, settings.lease_duration_s)
+
+
+def _cancel_on_signals() -> None:
+    """A signal ends the wait for the lease, the rights or the CRD; as process 1 there is no default that would."""
+    task = asyncio.current_task()
+    if task is not None and threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

@@ -7,7 +7,7 @@ definition of each manifest and drop fields that a newer API server knows.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -52,10 +52,13 @@ class Kube:
         client: a logged-in client.
         timeout_s: deadline of each call, seconds.
         usage: counts the calls.
+        acting: whether this process may write now; asked before each call that does.
     """
 
-    def __init__(self, client: ApiClient, timeout_s: float, usage: Usage | None = None) -> None:
-        self._client, self._usage = client, usage or Usage()
+    def __init__(
+        self, client: ApiClient, timeout_s: float, usage: Usage | None = None, acting: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._client, self._usage, self._acting = client, usage or Usage(), acting
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
 
     async def close(self) -> None:
@@ -125,6 +128,8 @@ class Kube:
         Raises:
             KubeError: refused, unanswered within the deadline, or unreachable.
         """
+        if method != "GET" and not self._acting():
+            raise KubeError(0, "NotActing", f"{method} {path}: another replica acts")
         try:
             found = await self._call(method, path, query, body, content_type)
         except KubeError as ex:

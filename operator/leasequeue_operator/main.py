@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from leasequeue.process.options import Command
 from leasequeue_operator import logs
 from leasequeue_operator.app import Operator
+from leasequeue_operator.election import LostLease
 from leasequeue_operator.kube import login
 from leasequeue_operator.settings import Settings, own_version
 
@@ -72,5 +73,15 @@ async def _run(settings: Settings) -> int:
     except ConfigException as ex:
         click.echo(f"No login to a Kubernetes API server: {ex}. Run in a pod, or set KUBECONFIG.", err=True)
         return 2
-    await Operator(settings, configuration).run()
+    try:
+        await Operator(settings, configuration).run()
+    except asyncio.CancelledError:
+        return 0  # SIGTERM before it served
+    except LostLease as ex:
+        click.echo(f"{ex}; another replica acts.", err=True)
+        return 1
     return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -37,6 +37,10 @@ RIGHTS = (
 )
 
 
+# In the operator's own namespace, where it is one of several replicas.
+ELECTION = Right("coordination.k8s.io", "leases", ("get", "create", "patch"), "elect the replica that acts")
+
+
 def needed_to_start(right: Right, verb: str) -> bool:
     """Whether the operator waits for it: what it cannot see it must not act on. Without any other right it does what it can."""
     return verb in ("list", "watch") and not right.optional

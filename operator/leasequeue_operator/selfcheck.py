@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from leasequeue_operator.kinds import ACCESS_REVIEW
 from leasequeue_operator.kube import Kube
-from leasequeue_operator.rights import Right, needed_to_start, single_rights
+from leasequeue_operator.rights import ELECTION, Right, needed_to_start, single_rights
 
 log = structlog.get_logger()
 
@@ -50,10 +50,11 @@ class Rights(Collector):
     Args:
         kube: the API.
         namespaces: those served; none means all.
+        elected_in: namespace of the Lease; empty where there is no election.
     """
 
-    def __init__(self, kube: Kube, namespaces: tuple[str, ...]) -> None:
-        self._kube, self._namespaces = kube, namespaces
+    def __init__(self, kube: Kube, namespaces: tuple[str, ...], elected_in: str = "") -> None:
+        self._kube, self._namespaces, self._elected_in = kube, namespaces, elected_in
         self.missing: Sequence[Missing] = ()
 
     async def check(self) -> None:
@@ -62,7 +63,7 @@ class Rights(Collector):
         Raises:
             KubeError: the question itself was refused or unanswered; what was known stays.
         """
-        before, self.missing = set(self.missing), await missing_rights(self._kube, self._namespaces)
+        before, self.missing = set(self.missing), await missing_rights(self._kube, self._namespaces, self._elected_in)
         for one in self.missing:
             if one not in before:
                 level = log.warning if one.right.optional else log.error
@@ -94,24 +95,22 @@ class Rights(Collector):
         yield family
 
 
-async def missing_rights(kube: Kube, namespaces: tuple[str, ...]) -> list[Missing]:
+async def missing_rights(kube: Kube, namespaces: tuple[str, ...], elected_in: str = "") -> list[Missing]:
     """Rights that lack.
 
     Args:
         kube: the API.
         namespaces: those served; none means all.
+        elected_in: namespace of the Lease; empty where there is no election.
 
     Raises:
         KubeError: the question itself was refused or unanswered.
     """
-    missing = []
-    for namespace in namespaces or ("",):
-        asked = list(single_rights())
-        answers = await asyncio.gather(*(_allowed(kube, right, verb, namespace) for right, verb in asked))
-        missing += [
-            Missing(right, verb, namespace) for (right, verb), allowed in zip(asked, answers, strict=True) if not allowed
-        ]
-    return missing
+    asked = [(right, verb, namespace) for namespace in namespaces or ("",) for right, verb in single_rights()]
+    if elected_in:
+        asked += [(ELECTION, verb, elected_in) for verb in ELECTION.verbs]
+    answers = await asyncio.gather(*(_allowed(kube, right, verb, namespace) for right, verb, namespace in asked))
+    return [Missing(*one) for one, allowed in zip(asked, answers, strict=True) if not allowed]
 
 
 async def _allowed(kube: Kube, right: Right, verb: str, namespace: str) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def own_version() -> str:
@@ -15,6 +18,14 @@ def own_version() -> str:
         return version("leasequeue")
     except PackageNotFoundError:
         return "0"
+
+
+def own_namespace() -> str:
+    """Namespace of this pod; `default` outside a cluster."""
+    try:
+        return NAMESPACE_FILE.read_text().strip() or "default"
+    except OSError:
+        return "default"
 
 
 class Settings(BaseSettings):
@@ -54,6 +65,16 @@ class Settings(BaseSettings):
         default=True,
         description="Whether to listen to the databases, so that the first item of an idle queue waits for no poll. One more "
         "connection a database.",
+    )
+    leader_election: bool = Field(
+        default=False, description="Whether this is one of several replicas, of which the holder of a Lease acts alone."
+    )
+    lease_namespace: str = Field(
+        default_factory=own_namespace, min_length=1, description="Namespace of the Lease. Default: the pod's own."
+    )
+    lease_name: str = Field(default="leasequeue-operator", min_length=1, max_length=253, description="Name of the Lease.")
+    lease_duration_s: float = Field(
+        default=15.0, ge=5, le=300, description="Seconds without a renewal after which another replica takes over."
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level of the log lines.")
 

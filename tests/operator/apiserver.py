@@ -27,6 +27,7 @@ RESOURCES = {
     "v1/serviceaccounts": "ServiceAccount",
     "v1/secrets": "Secret",
     "v1/events": "Event",
+    "coordination.k8s.io/v1/leases": "Lease",
     "autoscaling/v2/horizontalpodautoscalers": "HorizontalPodAutoscaler",
     # kopf waits for these two to be discovered, though it never asks for any
     "v1/namespaces": "Namespace",

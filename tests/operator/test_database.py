@@ -400,3 +400,20 @@ async def test_strict_lanes_are_counted(hub: Hub, conn: Admin, dsn: str) -> None
     assert view.stats is not None
     assert view.stats.lanes is not None
     assert (view.stats.lanes.claimable, view.stats.lanes.blocked) == (1, 1)
+
+
+async def test_queues_that_arrive_at_once_are_asked_for_at_once(conn: Admin, dsn: str, clock: Clock) -> None:
+    asked: Counter[str] = Counter()
+    hub = Hub(clock, clock, asked=lambda kind: asked.update([kind]))
+    names = [f"t{n}" for n in range(20)]
+    make(conn, *names)
+    views = await asyncio.gather(*(hub.look(Connection(dsn), wanted(t, t), 5) for t in names))
+    assert all(v.ok for v in views)
+    assert asked["sample"] <= 2
+    clock.now += 3
+    make(conn, "late")
+    before = asked["sample"]
+    assert (await hub.look(Connection(dsn), wanted("late", "late"), 5)).ok
+    assert asked["sample"] == before + 1
+    assert [(await hub.look(Connection(dsn), wanted(t, t), 5)).stats_at for t in names] == [clock.now - 3] * 20
+    await hub.close()

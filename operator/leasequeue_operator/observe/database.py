@@ -23,6 +23,7 @@ class Hub:
         heard: called with the uid of a queue whose table has just got items, a few times a second at most; None: nobody
             listens, and a database costs one connection instead of two.
         asked: called with the kind of each question to a database.
+        acting: whether this process may write now.
     """
 
     def __init__(
@@ -31,7 +32,9 @@ class Hub:
         wall: Callable[[], float] = time.time,
         heard: Callable[[str], None] | None = None,
         asked: Callable[[str], None] = lambda _kind: None,
+        acting: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._acting = acting
         self._clock, self._wall, self._heard, self._asked = clock, wall, heard, asked
         self._groups: dict[str, Group] = {}
         self._group_of: dict[str, str] = {}
@@ -70,14 +73,14 @@ class Hub:
     async def forget(self, uid: str) -> None:
         """A queue is gone: its ownership of the table is given up if the database answers."""
         group = self._groups.get(self._group_of.get(uid, ""))
-        if group is not None:
+        if group is not None and self._acting():
             await group.disown(uid)
         await self._leave(uid)
 
     async def take_over(self, uid: str, from_uid: str) -> None:
         """Free a table from a LeaseQueue that is no more, so that the queue `uid` can own it."""
         group = self._groups.get(self._group_of.get(uid, ""))
-        if group is not None:
+        if group is not None and self._acting():
             await group.take_over(uid, from_uid)
 
     async def workers(self, uid: str) -> list[WorkerRow] | None:
@@ -96,7 +99,9 @@ class Hub:
             The processes; None when the database does not answer, and then nothing is certain.
         """
         group = self._groups.get(self._group_of.get(uid, ""))
-        return None if group is None else await group.cordon(uid, cordon, uncordon)
+        if group is None or not self._acting():
+            return None
+        return await group.cordon(uid, cordon, uncordon)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -43,6 +43,7 @@ CONNECTION_AGE_S = 600.0
 MARKS_EVERY_S = 60.0
 BACKOFF_BASE_S, BACKOFF_CAP_S = 1.0, 60.0
 ALONE_BUDGET_S = 10.0
+NEVER = float("-inf")
 
 ANSWERED = (psycopg.Error, LeaseQueueError, TimeoutError, OSError)
 
@@ -64,8 +65,8 @@ class Wanted:
     schema: str
     table: str
     strict: BlockedHead | None
-
     lanes: tuple[str, ...] = ()
+
 
 @dataclass(slots=True)
 class _Member:
@@ -73,7 +74,7 @@ class _Member:
     table: Table | None = None
     mark: str = ""
     view: DatabaseView = field(default_factory=lambda: DatabaseView(at=0.0))
-    asked_at: float = float("-inf")
+    asked_at: float = NEVER
     max_age_s: float = 0.0
     alone: bool = False
 
@@ -113,23 +114,30 @@ class Group:
 
     async def look(self, wanted: Wanted, max_age_s: float) -> DatabaseView:
         """See `Hub.look`."""
+        member = self._members.get(wanted.uid)
+        if member is None or member.wanted != wanted:
+            view = member.view if member else DatabaseView(at=self._wall())
+            member = self._members[wanted.uid] = _Member(wanted, view=view)
+        member.max_age_s = max_age_s
         async with self._lock:
-            member = self._members.get(wanted.uid)
-            if member is None or member.wanted != wanted:
-                view = member.view if member else DatabaseView(at=self._wall())
-                member = self._members[wanted.uid] = _Member(wanted, view=view)
-            member.max_age_s = max_age_s
             if self._clock() - member.asked_at > max_age_s:
-                # Those who would ask within half a period of theirs are served along.
-                now = self._clock()
-                await self._refresh([m for m in self._members.values() if now - m.asked_at > m.max_age_s / 2])
+                await self._refresh(self._due(first=member.asked_at == NEVER))
             return member.view
+
+    def _due(self, *, first: bool) -> list[_Member]:
+        """Who is asked for together.
+
+        At a poll, those who would ask within half a period of theirs are served along. For queues that are new to us only those
+        whose time has come: a thousand that arrive one after the other must not have all of them sampled each time.
+        """
+        now, share = self._clock(), 1.0 if first else 0.5
+        return [m for m in self._members.values() if now - m.asked_at > m.max_age_s * share]
 
     def expire(self, uid: str) -> None:
         """What is known of a queue is out of date: the next look asks."""
         member = self._members.get(uid)
         if member is not None:
-            member.asked_at = float("-inf")
+            member.asked_at = NEVER
 
     def join(self, uid: str) -> None:
         """A queue is about to look: from now on the group is in use."""
@@ -178,7 +186,7 @@ class Group:
                 return
             await self._release(member.table, from_uid)
             member.mark = ""
-            member.asked_at = float("-inf")
+            member.asked_at = NEVER
 
     async def cordon(self, uid: str, cordon: Mapping[str, str], uncordon: Sequence[str]) -> list[WorkerRow] | None:
         """See `Hub.cordon`."""
@@ -368,20 +376,12 @@ class Group:
         async with asyncio.timeout(sampling.deadline_s(len(tables))):
             found = await sampling.sample(conn, list(tables.values()), strict)
         for member in members:
+            if member.wanted.lanes and member.table is not None:
+                await self._sample_lanes(conn, member, member.table)
             stats = found.get(member.table.oid) if member.table else None
             member.view = replace(
                 member.view, at=at, unreachable=None, unready=None, stats=stats, stats_at=at if stats else None
             )
-
-    def _tell(self, member: _Member, *, unreachable: Problem | None = None, unready: Problem | None = None) -> None:
-        member.view = replace(member.view, at=self._wall(), unreachable=unreachable, unready=unready)
-
-            if member.wanted.lanes and member.table is not None:
-                await self._sample_lanes(conn, member, member.table)
-    def _tell_failure(self, member: _Member, ex: BaseException, label: str) -> None:
-        if failures.breaks_connection(ex) and not isinstance(ex, TimeoutError):
-            return self._tell(member, unreachable=failures.connecting(ex))
-        return self._tell(member, unready=failures.querying(ex, label))
 
     async def _sample_lanes(self, conn: psycopg.AsyncConnection[Any], member: _Member, table: Table) -> None:
         """A queue that serves some lanes alone is asked for apart: what they hold, and what its workers did."""
@@ -390,6 +390,14 @@ class Group:
             own = await alane_depth(conn, table, member.wanted.lanes, strict=member.wanted.strict)
             workers = await aio.workers(conn, table)
         member.view = replace(member.view, own=own, workers=tuple(workers))
+
+    def _tell(self, member: _Member, *, unreachable: Problem | None = None, unready: Problem | None = None) -> None:
+        member.view = replace(member.view, at=self._wall(), unreachable=unreachable, unready=unready)
+
+    def _tell_failure(self, member: _Member, ex: BaseException, label: str) -> None:
+        if failures.breaks_connection(ex) and not isinstance(ex, TimeoutError):
+            return self._tell(member, unreachable=failures.connecting(ex))
+        return self._tell(member, unready=failures.querying(ex, label))
 
 
 def _usable(report: Report) -> bool:
