@@ -48,14 +48,14 @@ def page() -> str:
             handler + "\n\n" + _entries({c.__name__: c for c in HANDLER}, package="leasequeue_worker.context"),
         )
         + section("Verdicts", _entries(verdicts))
-        + section("States and outcomes", _entries(enums))
+        + section("States and outcomes", _entries(enums, more="show_if_no_docstring: true"))
         + section("Values", _entries(rest))
         + section("Errors", _entries(errors))
     )
 
 
-def _entries(values: dict[str, Any], package: str = "leasequeue") -> str:
-    return "\n\n".join(_entry(name, value, package) for name, value in values.items())
+def _entries(values: dict[str, Any], package: str = "leasequeue", more: str = "") -> str:
+    return "\n\n".join(_entry(name, value, package) + (f"\n      {more}" if more else "") for name, value in values.items())
 
 
 def _entry(name: str, value: Any, package: str) -> str:

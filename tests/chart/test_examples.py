@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from devtools.sync_crd import SOURCE
 from leasequeue_operator.plan import podtemplate
 from tests.chart.support import CHART, ROOT, Manifest, one
+from tests.support.crdschema import closed_schema
 
 EXAMPLES = ROOT / "deploy/examples"
 FILES = sorted(EXAMPLES.glob("*.yaml"))
@@ -29,26 +29,11 @@ def test_no_namespace_so_that_they_go_into_the_current_one(file: Path) -> None:
 
 
 def test_queues_fit_the_crd() -> None:
-    schema = yaml.safe_load(SOURCE.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    closed = no_unknown_fields(schema)
     queues = [o for file in FILES for o in objects(file) if o["kind"] == "LeaseQueue"]
     assert queues
     for queue in queues:
-        jsonschema.validate(queue, closed)
+        jsonschema.validate(queue, closed_schema())
         podtemplate.check(queue["spec"]["worker"].get("podTemplate", {}))
-
-
-def no_unknown_fields(schema: Any) -> Any:
-    """The schema with every object closed that the API server would prune."""
-    if isinstance(schema, list):
-        return [no_unknown_fields(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: no_unknown_fields(value) for key, value in schema.items()}
-    is_open = found.get("x-kubernetes-preserve-unknown-fields") or "kind" in found.get("properties", {})
-    if "properties" in found and "type" in found and not is_open:
-        found.setdefault("additionalProperties", False)
-    return found
 
 
 def test_every_name_leads_to_an_object() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from devtools.pgserver import PgServer
@@ -62,3 +65,17 @@ def test_marks_titles_and_indents_are_read(tmp_path: Path) -> None:
     first, second = blocks(page)
     assert first == Block("sh", "a\n", "", "not run: x", 2)
     assert second == Block("python", "if x:\n    y\n", "b.py", "", 8)
+
+
+def test_the_throwaway_server_serves_until_it_is_interrupted() -> None:
+    command = [sys.executable, "-m", "devtools.throwaway"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            dsn = line.removeprefix("export LEASEQUEUE_DSN='").strip().rstrip("'")
+            with psycopg.connect(dsn, connect_timeout=10) as conn:
+                assert conn.execute("SELECT 1").fetchone() == (1,)
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0

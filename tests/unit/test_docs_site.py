@@ -18,8 +18,8 @@ import yaml
 
 from devtools import docs_hooks
 from devtools.reference.commands import PROGRAMS
-from devtools.sync_crd import SOURCE
 from leasequeue_operator.plan import podtemplate
+from tests.support.crdschema import closed_schema
 from tests.support.snippets import Block, blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,21 +93,8 @@ def everything(*languages: str) -> list[tuple[Path, Block]]:
     return [(page, block) for page in (*PAGES, ROOT / "README.md") for block in blocks(page) if block.language in languages]
 
 
-def no_unknown_fields(schema: Any) -> Any:
-    """The schema with every object closed that the API server would prune."""
-    if isinstance(schema, list):
-        return [no_unknown_fields(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: no_unknown_fields(value) for key, value in schema.items()}
-    is_open = found.get("x-kubernetes-preserve-unknown-fields") or "kind" in found.get("properties", {})
-    if "properties" in found and "type" in found and not is_open:
-        found.setdefault("additionalProperties", False)
-    return found
-
-
 def test_every_queue_shown_fits_the_crd() -> None:
-    schema = no_unknown_fields(yaml.safe_load(SOURCE.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    schema = closed_schema()
     seen = 0
     for page, block in everything("yaml"):
         for document in yaml.safe_load_all(block.text):
@@ -146,6 +133,13 @@ def known(schema: Any, path: list[str]) -> bool:
     return True
 
 
+def test_a_value_that_the_chart_lacks_is_noticed() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert known(schema, ["image", "repository"])
+    assert not known(schema, ["image", "repo"])
+    assert not known(schema, ["replicaCount"])
+
+
 def commands_shown() -> list[tuple[str, list[str]]]:
     """Every call of one of our programs in a shell block, with where it stands."""
     found = []
@@ -176,6 +170,12 @@ def test_every_command_shown_exists_with_its_options() -> None:
         options = {name for p in command.params for name in (*p.opts, *p.secondary_opts)} | {"--help", "--version"}
         given = [word.partition("=")[0] for word in rest if word.startswith("--") and len(word) > 2]
         assert [name for name in given if name not in options] == [], where
+
+
+def test_a_queue_with_a_field_that_is_none_is_noticed() -> None:
+    queue = {"apiVersion": "v1", "kind": "LeaseQueue", "metadata": {}, "spec": {"worker": {}, "database": {"tabel": "x"}}}
+    with pytest.raises(jsonschema.ValidationError, match="tabel"):
+        jsonschema.validate(queue, closed_schema())
 
 
 def test_the_readme_leads_to_pages_that_are_there() -> None:
