@@ -22,6 +22,7 @@ DEFAULT = Limits()
 @target
 @settings("lock_timeout_ms", "reclaim_after_s", "max_attempts", "max_crashes")
 @click.option("--max-inflight", type=click.IntRange(min=1), metavar="N", envvar="LEASEQUEUE_MAX_INFLIGHT", help="Ceiling to judge by [default: that of the reclaimer's last run; env LEASEQUEUE_MAX_INFLIGHT]")  # fmt: skip
+@click.option("--max-workers", type=click.IntRange(min=1), metavar="N", help="Worker processes that there may be (maxReplicas): compared with what the server allows.")  # fmt: skip
 @click.option("--watch-s", type=click.FloatRange(0, MAX_WATCH_S), default=DEFAULT.watch_s, show_default=True, metavar="SECONDS", help="Time between the two looks; 0 looks once. Below 6 workers' heartbeats cannot be compared.")  # fmt: skip
 @click.option("--statement-s", type=click.FloatRange(0.1, 600), default=DEFAULT.statement_s, show_default=True, metavar="SECONDS", help="Most that one look may take.")  # fmt: skip
 @click.option("--oldest-due-s", type=click.FloatRange(0), default=DEFAULT.oldest_due_s, show_default=True, metavar="SECONDS", help="A due item that waits longer starves.")  # fmt: skip

@@ -107,6 +107,8 @@ def look(conn: psycopg.Connection[Any], catalog: Catalog, verdict: Report, *, st
         not_numbers_sampled=sampled,
         holders=looker.holders(),
         pins=looker.pins(),
+        refusing=looker.refusing([check for check in catalog.checks if not check.validated]),
+        connections=looker.connections(),
         blind=tuple(looker.blind),
     )  # fmt: skip
 

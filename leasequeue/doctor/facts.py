@@ -177,6 +177,15 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
+class Connections:
+    """Connections that the server allows to all but superusers, those that there are, and ours among them."""
+
+    allowed: int
+    used: int
+    ours: int
+
+
+@dataclass(frozen=True, slots=True)
 class Blind:
     """A look that failed: what was to be seen, why not, and what would let us look."""
 
@@ -219,6 +228,8 @@ class Facts:
     not_numbers_sampled: bool = False
     holders: tuple[Holder, ...] = ()
     pins: tuple[Pin, ...] = ()
+    refusing: Mapping[str, Counted] = field(default_factory=dict)
+    connections: Connections | None = None
     blind: tuple[Blind, ...] = ()
     catalog_seen: bool = True
 

@@ -21,6 +21,7 @@ class Code(StrEnum):
     POISON = "POISON"
     BYPASS = "BYPASS"
     LOCK_CONTENTION = "LOCK_CONTENTION"
+    CONNECTIONS = "CONNECTIONS"
     PINNED_XMIN = "PINNED_XMIN"
     BLOAT = "BLOAT"
     PRECISION_FAULT = "PRECISION_FAULT"
@@ -39,9 +40,10 @@ MEANINGS = {
     Code.STUCK: "ASSIGNED without a live worker's heartbeat.",
     Code.INFLIGHT_EXCEEDED: "More items are ASSIGNED than max_inflight allows.",
     Code.STARVATION: "Due items wait too long, and why.",
-    Code.POISON: "Items that fail or crash again and again.",
+    Code.POISON: "Items that fail or crash again and again, or that the database lets nobody change.",
     Code.BYPASS: "Writers that go past the lease.",
     Code.LOCK_CONTENTION: "Sessions that wait for locks of the table, or hold them for long.",
+    Code.CONNECTIONS: "The server has, or will have, too few connections for the workers.",
     Code.PINNED_XMIN: "Something keeps vacuum from removing dead rows.",
     Code.BLOAT: "Dead rows pile up.",
     Code.PRECISION_FAULT: "A column of money whose type is not exact, or values in it that are no numbers.",

@@ -37,6 +37,7 @@ class Limits:
         xmin_s: a transaction that is open for longer pins dead rows.
         xmin_xids: the same for slots and standbys, which have no age in seconds, in transactions.
         dead_rows: dead rows, beyond the number of live ones, that are bloat.
+        max_workers: worker processes that there may be at most (maxReplicas); None does not compare them with the server's connections.
         strict_lanes: lanes run strictly in order; None reads it from the form of the claim index.
         on_blocked_head: what the queue does with a lane whose head cannot run.
     """
@@ -60,6 +61,7 @@ class Limits:
     xmin_s: float = 300.0
     xmin_xids: int = 1_000_000
     dead_rows: int = 50_000
+    max_workers: int | None = None
     strict_lanes: bool | None = None
     on_blocked_head: BlockedHead = "Block"
 

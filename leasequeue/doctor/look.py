@@ -13,6 +13,7 @@ from leasequeue import sql
 from leasequeue.claim import CEILING_CLASS
 from leasequeue.doctor.facts import (
     Blind,
+    Connections,
     Counted,
     Counters,
     DueRow,
@@ -27,6 +28,7 @@ from leasequeue.doctor.facts import (
     Wait,
 )
 from leasequeue.rows import result_of
+from leasequeue.schema.facts import Check
 from leasequeue.states import State
 from leasequeue.table import Table, quoted
 from leasequeue.workers import WorkerRow
@@ -128,6 +130,19 @@ class Looker:
     def pins(self) -> tuple[Pin, ...]:
         """What keeps dead rows."""
         return tuple(Pin(**row) for row in self._rows("old snapshots", sql.text("doctor_xmin")))
+
+    def refusing(self, checks: Sequence[Check]) -> dict[str, Counted]:
+        """Per CHECK that was never validated the unfinished items that break it."""
+        found = {}
+        for check in checks:
+            text = self.table.sql("doctor_refusing", condition=f"({check.expression})".replace("%", "%%"))
+            found[check.name] = self._counted(self._rows(f"items that break {check.name}", text))
+        return {name: counted for name, counted in found.items() if counted.items}
+
+    def connections(self) -> Connections | None:
+        """How full the server is."""
+        found = self._rows("connections", sql.text("doctor_connections"), {})
+        return Connections(**found[0]) if found else None
 
     def _leases(self, upkeep: Upkeep) -> tuple[LeaseRow, ...]:
         params = {"adopted_at": upkeep.adopted_at, "n": MOST_LEASES}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from leasequeue.doctor import remedy
 from leasequeue.doctor.facts import DueRow, Facts, LaneRow, Suspect
 from leasequeue.doctor.finding import Code, Finding, Severity, seconds, so_many, some
+from leasequeue.schema.columns import quote
 from leasequeue.workers import WorkerRow
 
 OPEN = ("PENDING", "SCHEDULED")
@@ -201,4 +202,21 @@ def uncapped(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (starving, unpromoted, blocked_lanes, crashing, failing, uncapped)
+def refusing(facts: Facts) -> Iterator[Finding]:
+    """Items that the database lets nobody change, since they break a CHECK that was added NOT VALID."""
+    for name, counted in facts.refusing.items():
+        constraint = quote(name)
+        yield Finding(
+            Code.POISON, "refuses_change", Severity.CRITICAL,
+            f"{so_many(counted.items, 'unfinished item breaks', 'unfinished items break')} CHECK {name}, which was added NOT VALID: no claim, "
+            "completion or repair of such a row is taken; workers pass it over",
+            "The constraint was added without a look at the rows that were there; PostgreSQL checks it at every later change of any column.",
+            f"Mend the values; then ALTER TABLE {facts.table} VALIDATE CONSTRAINT {constraint}; or ALTER TABLE {facts.table} DROP CONSTRAINT "
+            f"{constraint}",
+            {"check": name, "items": counted.items}, counted.ids,
+        )  # fmt: skip
+
+
+RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    starving, unpromoted, blocked_lanes, crashing, failing, uncapped, refusing,
+)  # fmt: skip

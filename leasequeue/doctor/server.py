@@ -10,6 +10,9 @@ from leasequeue.doctor.facts import Facts, Holder, Pin, Wait
 from leasequeue.doctor.finding import Code, Finding, Severity, seconds, so_many
 
 GRANT_MONITOR = "GRANT pg_monitor TO the role that runs the doctor"
+NEARLY_FULL = 0.9
+CONNECTIONS_A_WORKER = 3  # claims, completions, renewal; handlers that use ctx.transaction() come on top
+CONNECTIONS_BESIDE = 3  # the reclaimer, the operator's two
 ROW_LOCKS = ("RowShareLock", "RowExclusiveLock")
 
 
@@ -143,6 +146,31 @@ def _release(pin: Pin) -> tuple[str, str]:
     )
 
 
+def connections(facts: Facts) -> Iterator[Finding]:
+    """A server that is nearly full, or too small for the workers that there may be."""
+    seen = facts.connections
+    if seen is None:
+        return
+    evidence = {"allowed": seen.allowed, "used": seen.used, "ours": seen.ours}
+    advice = "Raise max_connections, set fewer maxReplicas with more slots each, or put a transaction pooler between"
+    if seen.used >= seen.allowed * NEARLY_FULL:
+        yield Finding(
+            Code.CONNECTIONS, "nearly_full", Severity.WARNING,
+            f"{seen.used} of {seen.allowed} connections are taken, {seen.ours} of them by LeaseQueue; when all are, no new worker gets one",
+            "More processes than the server was made for, or a program that does not close its connections.",
+            f"{advice}; who holds them: SELECT application_name, count(*) FROM pg_stat_activity GROUP BY 1 ORDER BY 2 DESC", evidence,
+        )  # fmt: skip
+    workers = facts.limits.max_workers
+    others, needed = seen.used - seen.ours, (workers or 0) * CONNECTIONS_A_WORKER + CONNECTIONS_BESIDE
+    if workers and others + needed > seen.allowed:
+        yield Finding(
+            Code.CONNECTIONS, "budget", Severity.WARNING,
+            f"{workers} workers need {needed} connections at least, and the server allows {seen.allowed}, of which others have {others}",
+            "max_connections is smaller than maxReplicas × 3 and what else is connected: a scale-up would lock everybody out.",
+            advice, {**evidence, "workers": workers, "needed": needed},
+        )  # fmt: skip
+
+
 def bloat(facts: Facts) -> Iterator[Finding]:
     """More dead rows than live ones, or a vacuum that is switched off."""
     counters = facts.second.counters
@@ -170,4 +198,4 @@ def _rounded(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (waits, holders, hidden, pins, bloat)
+RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (waits, holders, hidden, connections, pins, bloat)

@@ -447,6 +447,19 @@ def test_items_beyond_their_attempts_are_seen(conn: Conn, queue: Table) -> None:
     assert only(diagnose(conn, "jobs", limits=limits), Code.POISON, "attempts").evidence["max_attempt"] == 9
 
 
+@pytest.mark.both_versions
+def test_items_that_refuse_every_change_are_seen_and_the_fix_mends_it(conn: Conn, queue: Table) -> None:
+    bad = add(conn, queue, 3, amount="-1.00")
+    add(conn, queue, 2)
+    conn.execute("UPDATE jobs SET state = 'RESOLVED', resolved_at = now() WHERE id = %s", [bad[0]])
+    conn.execute("ALTER TABLE jobs ADD CONSTRAINT \"50% off\" CHECK (amount > 0 AND payload NOT LIKE 'x%') NOT VALID")
+    finding = only(diagnose(conn, "jobs", limits=ONCE), Code.POISON, "refuses_change")
+    assert finding.ids == tuple(str(item) for item in bad[1:])
+    assert finding.evidence == {"check": "50% off", "items": 2}
+    conn.execute(finding.fix.partition("; or ")[2])
+    assert diagnose(conn, "jobs", limits=ONCE).findings == ()
+
+
 # --- BYPASS ----------------------------------------------------------------------------------------------------------
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from leasequeue import Item, LeaseConfig, Outcome, Resolve
 from leasequeue.outcomes import Outcomes
@@ -13,7 +17,9 @@ from leasequeue_worker.audit import AuditLog
 from leasequeue_worker.completion import Completions
 from leasequeue_worker.held import Held, Registry
 from leasequeue_worker.metrics import WorkerMetrics
+from leasequeue_worker.probes import Beats
 from leasequeue_worker.queuetable import QueueTable
+from tests.support.processes import wait_for
 
 
 class TakesAll:
@@ -50,3 +56,31 @@ def test_flushed_items_are_no_longer_counted_when_the_claim_loop_is_told() -> No
     completions.flush()
     assert seen == [0]
     assert len(registry) == 0
+
+
+class Hangs:
+    """Stands for a database link whose call never comes back."""
+
+    opened = 1
+
+    def run(self, _limit_s: float, _call: Callable[..., Any]) -> Outcomes:
+        threading.Event().wait()
+        raise AssertionError("never")
+
+
+def test_a_writer_that_hangs_is_seen_by_healthz_and_one_that_waits_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leasequeue_worker.completion.IDLE_S", 0.05)
+    beats, registry = Beats(stalled_s=0.5), Registry()
+    audit = AuditLog(logs.SINK, "w", "q", enabled=False)
+    link: Any = Hangs()
+    completions = Completions(
+        link, QueueTable("public", "t"), registry, LeaseConfig(), WorkerMetrics("", "q"), audit, lambda _freed: None,
+        beats.mark("completions"),
+    )  # fmt: skip
+    completions.thread.start()
+    time.sleep(1.0)
+    assert beats.stalled(time.monotonic()) == []
+    one = held()
+    one.verdict = Resolve()
+    completions.give(one)
+    wait_for("the hang is seen", lambda: beats.stalled(time.monotonic()) == ["completions"])

@@ -33,6 +33,7 @@ from leasequeue_worker.verdicts import Writes, plain_text, plan_writes, said_aft
 
 FLUSH_S = 0.008
 FLUSH_MOST = 500
+IDLE_S = 5.0  # a beat at least so often
 CALL_LIMIT_S = 15.0
 EVENTS = {
     Outcome.RETRIED: "item_retried",
@@ -54,6 +55,7 @@ class Completions:
         metrics: counters.
         audit: audit log.
         flushed: called after each flush, with True where a lane or a place under the ceiling came free.
+        beat: called at each turn, for /healthz.
     """
 
     def __init__(
@@ -65,9 +67,10 @@ class Completions:
         metrics: WorkerMetrics,
         audit: AuditLog,
         flushed: Callable[[bool], None],
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._link, self._table, self._registry, self._config = link, table, registry, config
-        self._metrics, self._audit, self._flushed = metrics, audit, flushed
+        self._metrics, self._audit, self._flushed, self._beat = metrics, audit, flushed, beat
         self._rng = random.Random()
         self._backoff = Backoff(0.05, 3.0)
         self._armed, self._kicked = threading.Event(), threading.Event()
@@ -128,10 +131,23 @@ class Completions:
     def _pieces(self, batch: list[Held]) -> list[list[Held]]:
         return [batch[start : start + self._most] for start in range(0, len(batch), self._most)]
 
+    def _open(self) -> None:
+        """Connect before the first claim: on a full server a worker would lease what it cannot complete. The claim loop tells the trouble."""
+        while not self._link.opened:
+            self._beat()
+            try:
+                self._link.run(CALL_LIMIT_S, lambda _conn: None)
+            except Exception:  # noqa: BLE001  (whatever it is, the worker waits for it)
+                time.sleep(self._backoff.next_s())
+        self._backoff.reset()
+
     def _loop(self) -> None:
+        self._open()
         while True:
+            self._beat()
             if not self._retry:
-                self._armed.wait()
+                if not self._armed.wait(IDLE_S):
+                    continue
                 self._armed.clear()
                 self._kicked.wait(FLUSH_S)
             self._kicked.clear()
@@ -192,6 +208,7 @@ class Completions:
 
     def _offer(self, batch: Sequence[Held], writes: Sequence[Any], call: Callable[[Connection, Sequence[Any]], Answer]) -> bool:
         """One write of a batch; True when it was taken. What the database did not answer is offered again."""
+        self._beat()
         try:
             answer = self._link.run(CALL_LIMIT_S, lambda conn: call(conn, writes))
         except Exception as ex:  # noqa: BLE001  (classified below)

@@ -43,6 +43,7 @@ CALL_LIMIT_S = 20.0
 PROMOTE_S = 1.0
 PROMOTE_PAGE = 500
 PROMOTE_PAGES = 10
+READY_S = 0.02
 REFUSING = "Items passed over for a while because the database refuses to change them."
 
 
@@ -59,6 +60,7 @@ class ClaimLoop:
         metrics: counters.
         audit: audit log.
         beat: called at each turn, for /healthz.
+        ready: whether completions and renewals have their connections; nothing is claimed before.
     """
 
     def __init__(
@@ -72,10 +74,11 @@ class ClaimLoop:
         metrics: WorkerMetrics,
         audit: AuditLog,
         beat: Callable[[], None],
+        ready: Callable[[], bool],
     ) -> None:
         self._settings, self._link, self._table, self._board = settings, link, table, board
         self._completions, self._presence, self._metrics, self._audit = completions, presence, metrics, audit
-        self._beat = beat
+        self._beat, self._ready = beat, ready
         self._rng = random.Random()
         self._interval_s = settings.config.poll_interval_ms / 1000
         self._mark, self._skips = ClaimMark(), Skips()
@@ -209,6 +212,9 @@ class ClaimLoop:
 
     def _claim_turn(self, table: Table, now: float) -> None:
         """Claim while there is room and the queue gives full pages."""
+        if not self._ready():
+            self._next_claim = now + READY_S
+            return
         while self._claiming and now >= self._next_claim:
             n = self._size()
             if not n:

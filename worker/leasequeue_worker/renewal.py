@@ -13,6 +13,7 @@ What an answer means:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +31,7 @@ from leasequeue_worker.metrics import WorkerMetrics
 from leasequeue_worker.queuetable import QueueTable
 
 PAGE = 500
+CONNECT_LIMIT_S = 20.0
 
 
 def due(held: Iterable[Held], now: float, lease_s: float) -> list[Held]:
@@ -118,13 +120,21 @@ class Renewal:
         self._stop.set()
 
     def _loop(self) -> None:
+        self._open()
         while not self._stop.wait(self._tick_s):
             self._beat()
+            if not self._link.opened:
+                self._open()
             batch = due(self._registry.all(), time.monotonic(), self._config.lease_s)
             for start in range(0, len(batch), PAGE):
                 if not self._renew(batch[start : start + PAGE]):
                     break
         self.stopped.set()
+
+    def _open(self) -> None:
+        """Connect before the first claim: on a full server a worker would lease what it cannot renew."""
+        with contextlib.suppress(Exception):  # the claim loop tells the trouble; the next turn tries again
+            self._link.run(CONNECT_LIMIT_S, lambda _conn: None)
 
     def _renew(self, batch: Sequence[Held]) -> bool:
         """One request; False when it got no answer."""

@@ -81,15 +81,16 @@ class Worker:
     def _make_threads(self, audit: AuditLog) -> None:
         settings, config, registry = self.settings, self.settings.config, self._board.registry
         self._presence = Presence(self.worker_id, settings.pod_uid, settings.pod_name, settings.concurrency, self._counters)
+        completions, renewal = self._link("completions"), self._link("renewal")
         self._completions = Completions(
-            self._link("completions"), self._table, registry, config, self._metrics, audit, self._flushed
+            completions, self._table, registry, config, self._metrics, audit, self._flushed, self._beats.mark("completions")
         )
         self._loop = ClaimLoop(
             settings, self._link("claims"), self._table, self._board, self._completions, self._presence, self._metrics,
-            audit, self._beats.mark("claims"),
+            audit, self._beats.mark("claims"), lambda: bool(completions.opened and renewal.opened),
         )  # fmt: skip
         self._renewal = Renewal(
-            self._link("renewal"), self._table, registry, config, self._metrics, audit, self._stop_handler,
+            renewal, self._table, registry, config, self._metrics, audit, self._stop_handler,
             self._beats.mark("renewal"),
         )  # fmt: skip
 
