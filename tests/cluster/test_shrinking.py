@@ -56,7 +56,7 @@ def test_no_running_job_is_ended(outcomes: dict[str, dict[str, Any]], scene: str
     found = outcomes[scene]
     assert found["problems"] == []
     assert found["items"] == found["resolved"] > 0
-    assert (found["again"], found["crashes"], found["busy_kills"]) == (0, 0, 0)
+    assert (found["again"], found["crashes"], found["busy_kills"], found["unended"]) == (0, 0, 0, 0)
     # The jobs' own lines, from the logs of every pod that ever was.
     assert found["began"] == found["ended"] == found["items"]
 

@@ -41,7 +41,7 @@ class Figures:
         to_zero: pod-seconds until the last pod was gone.
         p50, p95, longest: waits until the first claim.
         late: share of the items that waited over 60 s.
-        cut_off: executions that a decrease ended: items begun more than once, or the operator's own count where it is higher.
+        cut_off: executions that a decrease ended.
         peak: most pods at a time.
         first_s: first item to first claim.
         start_s: median of a pod's creation to its readiness.
@@ -68,7 +68,7 @@ class Figures:
         return asdict(self)
 
 
-def figures(items: Sequence[Item], lives: Sequence[PodLife], start: float, length_s: float, busy_kills: int) -> Figures:
+def figures(items: Sequence[Item], lives: Sequence[PodLife], start: float, length_s: float, cut_off: int) -> Figures:
     """Compute them.
 
     Args:
@@ -76,7 +76,7 @@ def figures(items: Sequence[Item], lives: Sequence[PodLife], start: float, lengt
         lives: all pods.
         start: beginning of the load, seconds since 1970.
         length_s: how long it was watched: pod-seconds count within it.
-        busy_kills: what the operator says it cut off.
+        cut_off: executions that never ended, or what the operator says it cut off.
     """
     end = start + length_s
     waits = sorted(i.leased - i.created for i in items)
@@ -91,7 +91,7 @@ def figures(items: Sequence[Item], lives: Sequence[PodLife], start: float, lengt
         p95=_quantile(waits, 0.95),
         longest=waits[-1],
         late=sum(w > LATE_S for w in waits) / len(waits),
-        cut_off=max(busy_kills, sum(i.attempts > 1 or i.crashes > 0 for i in items)),
+        cut_off=max(cut_off, sum(i.attempts > 1 or i.crashes > 0 for i in items)),
         peak=_peak(lives),
         first_s=min(i.leased for i in items) - min(i.created for i in items),
         start_s=median(starts) if starts else 0.0,

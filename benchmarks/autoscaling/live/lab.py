@@ -25,6 +25,13 @@ OPERATOR = "deployment/leasequeue-operator"
 QUEUE, TABLE = "jobs", "jobs"
 LEASE_QUEUES = "leasequeues.leasequeue.dev"
 HANDLERS = "/opt/live"
+EXECUTIONS = """
+    CREATE TABLE execution (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, item text NOT NULL, pod text NOT NULL,
+        began_at timestamptz NOT NULL DEFAULT clock_timestamp(), ended_at timestamptz
+    )
+"""
+CUT_OFF = "SELECT count(*) FROM execution WHERE ended_at IS NULL"
 
 Manifest = dict[str, Any]
 
@@ -91,6 +98,7 @@ class Lab:
         with self.connect() as conn:
             schema.create(conn, TABLE, columns=[ColumnSpec.parse("seconds:double precision")])
             table = Table.load(conn, TABLE)
+            conn.execute(EXECUTIONS)
         handler = (Path(__file__).parent / "sleeper.py").read_text()
         uri = f"postgresql://postgres:{self.server.password}@{NODE_ADDRESS}:{self.server.port}/{self.database}"
         kube.apply([
@@ -139,6 +147,12 @@ class Lab:
         """Status of one condition; empty before the first."""
         told = (self.queue().get("status") or {}).get("conditions") or ()
         return next((str(c["status"]) for c in told if c["type"] == kind), "")
+
+    def cut_off(self) -> int:
+        """Executions that began and never ended, now that nothing runs."""
+        with self.connect() as conn:
+            row = conn.execute(CUT_OFF).fetchone()
+        return int(row[0]) if row else 0
 
     def busy_kills(self) -> int:
         """Leases that the operator says it cut off."""

@@ -87,7 +87,7 @@ def play(server: PgServer, load: Load, seed: int, say: Say, settings: dict[str, 
         start = time.time()
         times = arrivals(trace, seed)
         _play(here, watch, load, say, (table, times, seconds_of(load, len(times), seed), start))
-        found = figures(_items(here), list(watch.lives.values()), start, trace.length_s, here.busy_kills())
+        found = figures(_items(here), list(watch.lives.values()), start, trace.length_s, max(here.busy_kills(), here.cut_off()))
         if watch.failed:
             raise AssertionError("the watch of the pods ended by itself: no figures")
     finally:
@@ -108,7 +108,7 @@ def _warm(here: Lab, watch: PodWatch, table: Table, load: Load) -> None:
         lab.until(f"{load.name}: warm", 120, lambda: _count(conn) == 0)
     lab.until(f"{load.name}: at rest again", 180, lambda: not watch.alive() and here.replicas() == 0)
     with here.connect() as conn:
-        conn.execute("DELETE FROM jobs")
+        conn.execute("DELETE FROM jobs; DELETE FROM execution")
     watch.lives.clear()
 
 

@@ -1,8 +1,8 @@
 """Decreases of every cause, with jobs that would be cut off if anything went wrong.
 
 Six pods of two slots work on twelve jobs of 30 s, and a pod gets 5 s to end. Each scene makes the fleet smaller in its own way while
-they run. Nothing may be cut off: counted from the items (executions begun), from what the operator says (busy kills), and from the
-pods' logs (jobs begun and ended, each as the job itself wrote it).
+they run. Nothing may be cut off: counted from the items (executions begun), from what each execution wrote of itself, from what
+the operator says (busy kills), and from the pods' logs (jobs begun and ended, each as the job itself wrote it).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Outcome:
         again: items begun more than once.
         crashes: executions reclaimed.
         busy_kills: what the operator says it cut off.
+        unended: executions that began and never ended, by their own rows.
         began, ended: jobs, from the pods' logs.
         pods: pods made.
         facts: what else it saw.
@@ -66,6 +67,7 @@ class Outcome:
     again: int = 0
     crashes: int = 0
     busy_kills: int = 0
+    unended: int = 0
     began: int = 0
     ended: int = 0
     pods: int = 0
@@ -75,10 +77,10 @@ class Outcome:
     @property
     def line(self) -> str:
         """The summary."""
-        cut_off = max(self.again, self.crashes, self.busy_kills, self.began - self.ended)
+        cut_off = max(self.again, self.crashes, self.busy_kills, self.unended, self.began - self.ended)
         told = (
             f"shrink/{self.name}: {self.items} items, {self.resolved} resolved; running jobs ended {cut_off} (begun again {self.again}, "
-            f"reclaimed {self.crashes}, busy kills {self.busy_kills}); logs of {self.pods} pods: {self.began} began, {self.ended} ended"
+            f"reclaimed {self.crashes}, busy kills {self.busy_kills}, executions without an end {self.unended}); logs of {self.pods} pods: {self.began} began, {self.ended} ended"
         )
         return "; ".join([told, self.facts, *(f"PROBLEM: {p}" for p in self.problems)])
 
@@ -133,19 +135,19 @@ class Scene:
     def close(self, facts: str) -> Outcome:
         """Count, and remove everything."""
         items, resolved, again, crashes, _ = self.one(TALLY)
-        kills = self.here.busy_kills()
+        kills, unended = self.here.busy_kills(), self.here.cut_off()
         logs = self.logs.stop()
         self.watch.stop()
         began, ended = (sum(counts[n] for counts in logs.values()) for n in (0, 1))
         checks = (
             (resolved == items, "not all resolved"),
-            (again == crashes == kills == 0, "an execution was cut off"),
+            (again == crashes == kills == unended == 0, "an execution was cut off"),
             (began == ended == items, "the logs tell of another number of jobs"),
             (len(logs) == len(self.watch.lives), "not every pod's log was followed"),
         )
         problems = tuple(text for holds, text in checks if not holds)
         self.here.remove()
-        return Outcome(self.name, items, resolved, again, crashes, kills, began, ended, len(logs), facts, problems)
+        return Outcome(self.name, items, resolved, again, crashes, kills, unended, began, ended, len(logs), facts, problems)
 
 
 def zero_to_n_to_zero(scene: Scene) -> str:
