@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = (
     "quickstart", "howto/adopt", "howto/handler", "howto/exec-http", "howto/plain-sql", "howto/repair", "howto/without-kubernetes",
-    "howto/uninstall", "howto/outgrow",
+    "howto/uninstall", "howto/outgrow", "howto/content-pipeline",
 )  # fmt: skip
 
 
