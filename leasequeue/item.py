@@ -62,7 +62,10 @@ class Item:
         position = self._index.get(column)
         if position is None:
             raise KeyError(f"the table has no column {column!r}; it has: {', '.join(self._index)}") from None
-        return self._row[position] if self._codec is None else self._value(position, self._codec)
+        codec = self._codec
+        if codec is None or position in codec.as_they_are:
+            return self._row[position]
+        return self._value(position, codec)
 
     def _value(self, position: int, codec: Codec) -> Any:
         if self._decoded is None:
@@ -136,10 +139,11 @@ def texts_of(items: Sequence[Item], *names: str) -> list[tuple[str | None, ...]]
     if items and items[0]._codec is not None and all(name in index for name in names):
         pick = itemgetter(*[index[name] for name in names])
         return [pick(item._row) for item in items]
-    return [tuple([_as_text(item.get(name)) for name in names]) for item in items]
+    return [tuple([text_of(item.get(name)) for name in names]) for item in items]
 
 
-def _as_text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
+    """Text of one value as logs show it; None for NULL."""
     return value if value is None or isinstance(value, str) else as_text(value) or str(value)
 
 

@@ -138,6 +138,8 @@ class Codec:
     Args:
         types: oid of each column's type.
         conn: its adapters and its time zone count.
+
+    `as_they_are` has the positions of columns whose text is their value.
     """
 
     def __init__(self, types: tuple[int, ...], conn: psycopg.Connection[Any]) -> None:
@@ -145,7 +147,7 @@ class Codec:
         self._loaders = [transformer.get_loader(oid, Format.TEXT) for oid in types]
         self._types = [_type_name(oid) for oid in types]
         plain = type(transformer.get_loader(0, Format.TEXT))
-        self._as_they_are = frozenset(i for i, loader in enumerate(self._loaders) if type(loader) is plain)
+        self.as_they_are = frozenset(i for i, loader in enumerate(self._loaders) if type(loader) is plain)
 
     def value(self, position: int, text: str | None) -> Any:
         """Value of a cell.
@@ -154,7 +156,7 @@ class Codec:
             position: of its column.
             text: as the server sent it; None for NULL.
         """
-        if text is None or position in self._as_they_are:
+        if text is None or position in self.as_they_are:
             return text
         return _load(self._loaders[position], text.encode(), self._types[position])
 

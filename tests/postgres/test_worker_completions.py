@@ -18,6 +18,7 @@ from leasequeue.dsn import DsnSource, connect
 from leasequeue.process import logs
 from leasequeue.verdict import Resolve, Retry, Verdict
 from leasequeue_worker.audit import AuditLog
+from leasequeue_worker.bell import Bell
 from leasequeue_worker.completion import Completions
 from leasequeue_worker.held import Held, Registry
 from leasequeue_worker.link import CallCut, Link, Watchdog
@@ -121,7 +122,7 @@ class Interleaved(deque[Held]):
 def test_two_verdicts_given_at_once_wake_the_writer(queue: Queue) -> None:
     completions, batch = finished(queue, Resolve())
     completions.finished = Interleaved(lambda: completions.give(batch[1]))
-    completions._armed.clear()
+    completions._armed = Bell()
     completions.thread.start()
     completions.give(batch[0])
     wait_for("both resolved", lambda: states(queue, batch[:2]) == ["RESOLVED"] * 2)

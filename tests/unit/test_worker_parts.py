@@ -200,7 +200,7 @@ def test_metrics_have_prefix_labels_zeros_and_correct_buckets() -> None:
     buckets = {s.labels["le"]: s.value for s in families["leasequeue_handler_duration_seconds"].samples if "le" in s.labels}
     assert (buckets["0.0001"], buckets["0.25"], buckets["0.5"], buckets["3600.0"], buckets["+Inf"]) == (1, 1, 2, 2, 3)
     outcomes = {s.labels["outcome"]: s.value for s in families["leasequeue_finished"].samples}
-    assert outcomes == dict.fromkeys(("resolved", "retried", "failed", "repair", "released", "noop", "lost"), 0.0)
+    assert outcomes == dict.fromkeys(("resolved", "retried", "failed", "repair", "released", "noop", "lost", "refused"), 0.0)
     assert families["leasequeue_worker_slots"].samples[0].value == 4
 
 

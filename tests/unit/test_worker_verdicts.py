@@ -78,8 +78,8 @@ def test_one_flush_never_names_an_item_twice() -> None:
     old, new = finished(1, Resolve("old")), finished(1, Resolve("new"))
     other, done = finished(2, Fail("no")), finished(3, Resolve(), committed=True)
     writes = plan_writes([old, new, other, done], RNG)
-    assert [held for held, _ in writes.completions] == [old]
-    assert [held for held, _ in writes.settlements] == [other]
+    assert (writes.resolved, [completion.lease for completion in writes.completions]) == ([old], [old.lease])
+    assert (writes.settled, [settlement.lease for settlement in writes.settlements]) == ([other], [other.lease])
     assert writes.later == [new]
     assert writes.committed == [done]
 
@@ -125,10 +125,10 @@ def test_an_exception_without_a_text_is_named() -> None:
 def test_a_verdict_that_cannot_be_written_sets_its_own_item_aside(verdict: Verdict) -> None:
     good = finished(2, Resolve())
     writes = plan_writes([finished(1, verdict), good], RNG)
-    ((_, write),) = writes.settlements
+    (write,) = writes.settlements
     assert write.verb == "REPAIR"
     assert "refused" in (write.error or "")
-    assert [held for held, _ in writes.completions] == [good]
+    assert writes.resolved == [good]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from leasequeue.process.logs import get
 from leasequeue.process.pacing import Backoff
 from leasequeue.states import Outcome
 from leasequeue_worker.audit import AuditLog
+from leasequeue_worker.bell import Bell
 from leasequeue_worker.held import Held, Registry
 from leasequeue_worker.link import CallCut, Connection, Link
 from leasequeue_worker.metrics import WorkerMetrics
@@ -73,7 +74,7 @@ class Completions:
         self._metrics, self._audit, self._flushed, self._beat = metrics, audit, flushed, beat
         self._rng = random.Random()
         self._backoff = Backoff(0.05, 3.0)
-        self._armed, self._kicked = threading.Event(), threading.Event()
+        self._armed, self._kicked = Bell(), Bell()
         self._batch_size = config.batch_size
         self._in_flight = self._halvings = 0
         self._most = FLUSH_MOST  # items a call, fewer after one that could not be sent and answered in time
@@ -92,15 +93,14 @@ class Completions:
     def give(self, held: Held) -> None:
         """A slot is done with an item; `held.verdict` is set. Any thread."""
         self.finished.append(held)
-        if not self._armed.is_set():  # asking for the first of a batch instead would miss two that come at once
-            self._armed.set()
-        if len(self.finished) >= self._batch_size and not self._kicked.is_set():
-            self._kicked.set()
+        self._armed.ring()  # asking for the first of a batch instead would miss two that come at once
+        if len(self.finished) >= self._batch_size:
+            self._kicked.ring()
 
     def kick(self) -> None:
         """Flush now: the slots have nothing left that could fill the batch."""
         if self.finished:
-            self._kicked.set()
+            self._kicked.ring()
 
     def flush(self) -> None:
         """Offer everything finished to the fence once. The completions thread only."""
@@ -148,9 +148,7 @@ class Completions:
             if not self._retry:
                 if not self._armed.wait(IDLE_S):
                     continue
-                self._armed.clear()
                 self._kicked.wait(FLUSH_S)
-            self._kicked.clear()
             try:
                 self.flush()
             except Exception as ex:  # noqa: BLE001  (this thread must outlive every surprise: leases hang on it)
@@ -162,7 +160,7 @@ class Completions:
             else:
                 self._backoff.reset()
             if self.finished:
-                self._armed.set()
+                self._armed.ring()
 
     def _measure(self, batch: Sequence[Held]) -> None:
         """Durations of items seen for the first time."""
@@ -184,9 +182,9 @@ class Completions:
             self._done(writes.committed)
             freed = True
         if writes.completions:
-            freed |= self._offer([held for held, _ in writes.completions], [c for _, c in writes.completions], self._resolve)
+            freed |= self._offer(writes.resolved, writes.completions, self._resolve)
         if writes.settlements:
-            freed |= self._offer([held for held, _ in writes.settlements], [s for _, s in writes.settlements], self._settle)
+            freed |= self._offer(writes.settled, writes.settlements, self._settle)
         return freed
 
     def _tell_too_late(self, committed: Sequence[Held]) -> None:

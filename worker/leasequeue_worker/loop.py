@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import leasequeue
 from leasequeue.claim import Claimed
@@ -86,6 +87,7 @@ class ClaimLoop:
         self._backoff = Backoff(0.2, 10.0)
         self._next_claim = self._next_promote = 0.0
         self._unsure = False  # a claim's reply was lost
+        self._short_of_room = False
         self._listener: Listener | None = None
         self._eagerness = Eagerness(settings.max_replicas, self._interval_s, self._rng)
         self._fault: str | None = None
@@ -107,9 +109,11 @@ class ClaimLoop:
 
     def freed(self, room: bool) -> None:
         """Completions were flushed. With lanes or at the ceiling that lets the next item go: claim at once."""
-        if room and (self._settings.config.strict_lanes or self._settings.lanes or self._enforced):
+        eager = room and (self._settings.config.strict_lanes or bool(self._settings.lanes) or self._enforced)
+        if eager:
             self._next_claim = 0.0
-        self._board.waker.wake()
+        if eager or self._short_of_room or self._presence.cordoned:
+            self._board.waker.wake()
 
     @property
     def _enforced(self) -> bool:
@@ -196,12 +200,16 @@ class ClaimLoop:
 
     def _size(self) -> int:
         board, completions = self._board, self._completions
+        self._short_of_room = True  # before looking: a flush that ends meanwhile wakes us to look again
         queued, unflushed = len(board.line), completions.unflushed
         running = max(0, len(board.registry) - queued - unflushed)
         item_s = completions.pace.item_s(self._longest_running(running))
         limits = self._settings.limits
         board.low_water = low_water(prefetch(limits, item_s))
-        return claim_size(limits, Load(queued, min(running, limits.slots), unflushed, item_s))
+        size = claim_size(limits, Load(queued, min(running, limits.slots), unflushed, item_s))
+        if size or queued > board.low_water:
+            self._short_of_room = False  # a claim is due, or the slots wake us once they need one
+        return size
 
     def _longest_running(self, running: int) -> float:
         # While the slots take items briskly nothing runs long in all of them; looking at each item would cost per batch.
@@ -343,18 +351,23 @@ class ClaimLoop:
 
 def waits(items: list[Item]) -> list[float]:
     """Seconds from due (the later of created_at and run_at) to leased, on the database's clock."""
-    found = []
-    for texts in texts_of(items, "leased_at", "created_at", "run_at"):
-        leased, created, due = map(_instant, texts)
-        if leased is not None and created is not None:
-            since = due if due is not None and due > created else created
-            found.append(max(0.0, (leased - since).total_seconds()))
-    return found
-
-
-def _instant(text: str | None) -> datetime | None:
-    """A time that the server wrote; None for one that Python cannot hold, such as infinity."""
+    texts = texts_of(items, "leased_at", "created_at", "run_at")
     try:
-        return None if text is None else datetime.fromisoformat(text)
+        return [_wait(leased, created, due) for leased, created, due in texts]
+    except (TypeError, ValueError):  # NULL, or a time that Python cannot hold: infinity
+        return [_wait(leased, created, due) for leased, created, due in texts if all(map(_is_time, (leased, created, due)))]
+
+
+def _wait(leased: Any, created: Any, due: Any) -> float:
+    begin, due_at = _parsed(created), _parsed(due)
+    return max(0.0, (_parsed(leased) - (due_at if due_at > begin else begin)).total_seconds())
+
+
+_parsed = datetime.fromisoformat
+
+
+def _is_time(text: str | None) -> bool:
+    try:
+        return text is not None and bool(_parsed(text))
     except ValueError:
-        return None
+        return False

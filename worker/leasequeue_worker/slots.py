@@ -20,6 +20,7 @@ from leasequeue_worker.completion import Completions
 from leasequeue_worker.context import Context
 from leasequeue_worker.held import Held
 from leasequeue_worker.transaction import Transactions
+from leasequeue_worker.verdicts import NOTHING
 
 
 class Runner(Protocol):
@@ -72,7 +73,7 @@ class ThreadSlot(threading.Thread):
         take, give = board.take, completions.give
         # The plain function is called without a wrapper around it: this line runs for every item.
         call = self.runner._call if isinstance(self.runner, FunctionRunner) else self.runner
-        clock = time.monotonic
+        clock, transactions = time.monotonic, self.transactions
         while not self.retired:
             held = take()
             if held is None:
@@ -82,14 +83,14 @@ class ThreadSlot(threading.Thread):
                 board.wait(1.0)
                 continue
             began = clock()
-            if never_ran(held, began):
+            if held.cancelled or held.deadline <= began:  # never_ran, without a call an item
                 skip(held, completions)
                 continue
             held.slot = self
             held.started = board.last_start = began
-            ctx = Context(held, self.transactions)
             try:
-                verdict = verdicts.of_value(call(held.item, ctx))
+                value = call(held.item, Context(held, transactions))
+                verdict = NOTHING if value is None else verdicts.of_value(value)
             except BaseException as ex:  # noqa: BLE001  (a handler's SystemExit must not end the worker)
                 verdict = failed(held, ex)
             took_s = clock() - began

@@ -46,8 +46,12 @@ def where(error: BaseException) -> str:
 class Writes:
     """One flush, by the statements it takes. No id appears twice: the engine answers by id."""
 
-    completions: list[tuple[Held, Completion]] = field(default_factory=list)
-    settlements: list[tuple[Held, Settlement]] = field(default_factory=list)
+    resolved: list[Held] = field(default_factory=list)
+    completions: list[Completion] = field(default_factory=list)
+    """Of `resolved`, in its order."""
+    settled: list[Held] = field(default_factory=list)
+    settlements: list[Settlement] = field(default_factory=list)
+    """Of `settled`, in its order."""
     committed: list[Held] = field(default_factory=list)
     later: list[Held] = field(default_factory=list)
 
@@ -65,9 +69,11 @@ def plan_writes(finished: Iterable[Held], rng: random.Random) -> Writes:
         if held.committed:
             writes.committed.append(held)
         elif isinstance(verdict, Resolve):
-            writes.completions.append((held, Completion(held.lease, verdict.result, verdict.columns)))
+            writes.resolved.append(held)
+            writes.completions.append(Completion(held.lease, verdict.result, verdict.columns))
         else:
-            writes.settlements.append((held, settlement(held, verdict, rng)))
+            writes.settled.append(held)
+            writes.settlements.append(settlement(held, verdict, rng))
     return writes
 
 
