@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import cast
 
 from prometheus_client.core import Metric
 
 from devtools.reference.markdown import code, codes, head, section, table
-from devtools.reference.source import module_texts, text_of, trees
+from devtools.reference.source import module_texts, same, text_of, trees
+from leasequeue_operator.kube import Kube
 from leasequeue_operator.metrics import QUEUE_LABELS, Collector, Tally
+from leasequeue_operator.selfcheck import Rights
+from leasequeue_operator.usage import Usage
 from leasequeue_worker.metrics import WorkerMetrics
 
 
@@ -28,9 +32,28 @@ class _Idle:
         return 0.0
 
 
+# By the class that makes them; each gives every family also where there is nothing to tell of.
+OPERATOR: dict[str, Callable[[], Iterable[Metric]]] = {
+    "Collector": lambda: Collector({}, Tally(), _Idle()).collect(),
+    "Usage": lambda: Usage().collect(),
+    "Rights": lambda: Rights(cast(Kube, None), ()).collect(),
+}
+
+
 def of_operator() -> list[Metric]:
-    """Every family of the operator: each comes also where no queue is there."""
-    return list(Collector({}, Tally(), _Idle()).collect())
+    """Every family of the operator.
+
+    Raises:
+        ValueError: a class of the operator's exports metrics and is not in `OPERATOR`.
+    """
+    same(set(collectors()), set(OPERATOR), "collectors", "devtools/reference/metrics.py")
+    return [family for families in OPERATOR.values() for family in families()]
+
+
+def collectors() -> list[str]:
+    """Classes of the operator with a method `collect`."""
+    classes = (node for _, tree in trees("leasequeue_operator") for node in tree.body if isinstance(node, ast.ClassDef))
+    return [c.name for c in classes if any(isinstance(f, ast.FunctionDef) and f.name == "collect" for f in c.body)]
 
 
 def of_worker() -> list[tuple[str, str, tuple[str, ...], str]]:
@@ -74,7 +97,7 @@ def page() -> str:
     worker = (
         "At `/metrics` of each worker pod: what this process did. By hand, `queue_namespace` is empty and `queue` is the table."
     )
-    source = "leasequeue_operator/metrics.py and leasequeue_worker/metrics.py"
+    source = "the collectors of operator and worker"
     return (
         head("Metrics", source, first)
         + section("Operator", f"{operator}\n\n{_table(_rows(of_operator()))}")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import click
+
+from devtools.reference.commands import option
 from devtools.reference.markdown import code, head, section, table
 from leasequeue.config import SETTINGS, Setting
 from leasequeue_operator.settings import Settings as OperatorSettings
 from leasequeue_reclaimer.settings import RUN_SETTINGS
+from leasequeue_worker.main import main as worker
 from leasequeue_worker.settings import PROCESS_SETTINGS
 
 COLUMNS = ("setting", "resource", "flag and variable", "unit", "default", "range", "what it is")
@@ -38,11 +42,28 @@ def page() -> str:
     operator = "The operator has settings of its own, which the chart's values set:"
     return (
         head("Settings", "leasequeue/config.py and the settings.py of worker, reclaimer and operator", first)
-        + section("Of a queue", table(COLUMNS, rows(SETTINGS)))
+        + section("Of a queue", f"{table(COLUMNS, rows(SETTINGS))}\n{_choices()}")
         + section("Of a worker process", table(COLUMNS, rows(PROCESS_SETTINGS)))
         + section("Of a reclaimer run", table(COLUMNS, rows(RUN_SETTINGS)))
         + section("Of the operator", f"{operator}\n\n{_operator()}")
     )
+
+
+# Settings of a queue that are no numbers, by their fields in the resource.
+CHOICES = {
+    "max_inflight_policy": "lease.maxInflightPolicy",
+    "strict_lanes": "lease.lanes.strict",
+    "on_blocked_head": "lease.lanes.onBlockedHead",
+}
+
+
+def _choices() -> str:
+    parameters = {str(p.name): p for p in worker.params if isinstance(p, click.Option)}
+    found = []
+    for name, path in CHOICES.items():
+        flag, about, allowed, default, variable = option(parameters[name]) or ("",) * 5
+        found.append((code(name), code(f"spec.{path}"), f"{flag} {variable}", allowed or "yes, no", default, about))
+    return table(("setting", "resource", "flag and variable", "values", "default", "what it is"), found)
 
 
 def _operator() -> str:

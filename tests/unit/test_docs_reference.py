@@ -96,6 +96,12 @@ def test_metrics_of_all_kinds_are_listed() -> None:
     assert {"leasequeue_worker_slots", "leasequeue_finished_total", "leasequeue_scaling_decisions_total"} <= names
 
 
+def test_a_collector_that_nobody_lists_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(metrics.OPERATOR, "Usage")
+    with pytest.raises(ValueError, match="collectors without an explanation: Usage"):
+        metrics.of_operator()
+
+
 def test_every_public_name_is_in_the_api() -> None:
     page = api.page()
     missing = [n for n in leasequeue.__all__ if n != "SETTINGS" and f"heading: leasequeue.{n}\n" not in page]

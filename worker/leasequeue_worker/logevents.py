@@ -31,5 +31,6 @@ LOG_EVENTS = {
     "unknown_leases_released": "Items were leased to this worker by claims whose answer was lost; they go back uncounted.",
     "claim_connection_ended": "The connection that listens for new items ended; the next turn opens another.",
     "not_deregistered": "The worker's row could not be removed on the way out; it goes stale and is swept.",
+    "tracing_unavailable": "Spans were asked for and cannot be sent: a library or the exporter is missing; the worker goes on without.",
     "probes_unavailable": "The port of probes and metrics is taken; the worker goes on without.",
 }
