@@ -96,11 +96,11 @@ class _Claim:
     def whole(self) -> Operation[Claimed]:
         """The claim itself."""
         plain = self.lanes is None and not self.config.strict_lanes
-        return Operation(self._claim_steps, durable=self._durable, one_plan=plain)
+        return Operation(self._claim_steps, durable=self._durable, one_plan=plain, read_committed=self._durable)
 
     def only(self, ids: str) -> Operation[Claimed]:
         """The claim, bound to some rows."""
-        return Operation(lambda: self._claim_steps(self.table.only, ids), durable=self._durable)
+        return Operation(lambda: self._claim_steps(self.table.only, ids), durable=self._durable, read_committed=self._durable)
 
     def look(self) -> Operation[Result]:
         """What the claim would lease."""

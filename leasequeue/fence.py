@@ -322,7 +322,9 @@ def _settle_query(table: Table, settlements: Sequence[Settlement], config: Lease
 
 
 def release_unheld_flow(table: Table, *, worker_id: str, held_tokens: Sequence[Any], skips: Skips | None = None) -> Flow[int]:
-    """Flow behind `release_unheld`."""
+    """Flow behind `release_unheld`; a registered process waits first until its claims under way have ended."""
+    own = Query(table.sql("worker_own_lock"), {"queue": table.oid, "worker_id": worker_id})
+    yield Operation(lambda: one(own))
     params = {"worker_id": worker_id, "held": text_array(held_tokens)}
     pages = yield from rows_of(table, "release_unheld", params, skips)
     return sum(len(released.rows) for released in pages.done)

@@ -26,6 +26,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from leasequeue import sql
+from leasequeue.errors import BadInput
 from leasequeue.rows import Result, aresult_of, result_of
 from leasequeue.wire import Wire
 
@@ -46,6 +47,7 @@ RETRIED = (
 )
 ATTEMPTS = 4
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+ISOLATION = "SHOW transaction_isolation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class Operation(Generic[T]):
             of them: planning a claim of 20 anew cost a fifth of it. Not for lanes: without its values the planner misjudges them by far.
         alone: its only statement bounds its own wait for locks and is right at any isolation level, so on an idle connection it is sent
             without BEGIN, limits and COMMIT. A retry is a transaction like any other's.
+        read_committed: what it reads must be newer than the locks that it takes first: in a caller's transaction of another isolation level
+            it is refused.
     """
 
     steps: Callable[[], Steps[T]]
@@ -97,6 +101,7 @@ class Operation(Generic[T]):
     free_plans: bool = False
     one_plan: bool = False
     alone: bool = False
+    read_committed: bool = False
 
     def limits(self) -> Query:
         """The statement that opens the transaction."""
@@ -180,6 +185,8 @@ def run(conn: psycopg.Connection[Any], flow: Flow[T]) -> T:
 
 def _run_operation(conn: psycopg.Connection[Any], operation: Operation[T]) -> T:
     if callers_transaction(conn):
+        if operation.read_committed:
+            check_isolation(conn.execute(ISOLATION).fetchone())
         return _run_inside(conn, operation.steps())
     backoff, alone = _Backoff(), operation.alone
     while True:
@@ -191,6 +198,20 @@ def _run_operation(conn: psycopg.Connection[Any], operation: Operation[T]) -> T:
                 raise
             alone = False
             time.sleep(wait_s)
+
+
+def check_isolation(found: Any) -> None:
+    """Refuse an isolation level whose snapshot is older than the locks of the operation.
+
+    Raises:
+        BadInput: it is not read committed; nothing was done.
+    """
+    (level,) = found
+    if level != "read committed":
+        raise BadInput(
+            "conn", level, "is the isolation of this transaction; claims under max_inflight_policy Enforce or with strict lanes need READ "
+            "COMMITTED, since their snapshot must be taken after their locks: claim outside the transaction, or begin it at that level",
+        )  # fmt: skip
 
 
 def _run_inside(conn: psycopg.Connection[Any], steps: Steps[T]) -> T:
@@ -335,6 +356,8 @@ async def arun(conn: psycopg.AsyncConnection[Any], flow: Flow[T]) -> T:
 
 async def _arun_operation(conn: psycopg.AsyncConnection[Any], operation: Operation[T]) -> T:
     if callers_transaction(conn):
+        if operation.read_committed:
+            check_isolation(await (await conn.execute(ISOLATION)).fetchone())
         return await _arun_inside(conn, operation.steps())
     backoff, alone = _Backoff(), operation.alone
     while True:

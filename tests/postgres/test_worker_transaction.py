@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -147,3 +149,118 @@ def test_a_transaction_inside_its_own_is_refused(slot: Slot) -> None:
     with pytest.raises(TransactionMisused, match="open already"), context.transaction(), context.transaction():
         pass
     assert slot.state(held) == "ASSIGNED"
+
+
+# What a handler does to its session with one statement each, and the question that shows it to the next item.
+LEFT_BEHIND = {
+    "role": ("SET ROLE pg_monitor", "SELECT current_user <> session_user"),
+    "search path": ("SET search_path = pg_catalog", "SELECT current_schema() IS DISTINCT FROM 'public'"),
+    "time zone": ("SET timezone = 'Asia/Tokyo'", "SELECT current_setting('timezone') = 'Asia/Tokyo'"),
+    "a setting of its own": ("SET app.tenant = 'seven'", "SELECT coalesce(current_setting('app.tenant', true), '') <> ''"),
+    "read only": ("SET default_transaction_read_only = on", "SELECT current_setting('transaction_read_only') = 'on'"),
+    "statement timeout": ("SET statement_timeout = '1ms'", "SELECT current_setting('statement_timeout') <> '0'"),
+    "temporary table": ("CREATE TEMP TABLE scratch (x int)", "SELECT to_regclass('pg_temp.scratch') IS NOT NULL"),
+    "listening": ("LISTEN somebody", "SELECT count(*) > 0 FROM pg_listening_channels()"),
+    "session lock": ("SELECT pg_advisory_lock(4)", "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LEFT_BEHIND)
+def test_what_a_handler_set_does_not_reach_the_next_item(slot: Slot, what: str) -> None:
+    leave, seen = LEFT_BEHIND[what]
+    first, second = slot.lease(), slot.lease()
+    with Context(first, slot.sync).transaction() as tx:
+        tx.execute(leave)
+    with Context(second, slot.sync).transaction() as tx:
+        assert tx.execute(seen).fetchone() == (False,)
+        tx.execute("INSERT INTO posting VALUES (2)")
+    assert [slot.state(held) for held in (first, second)] == ["RESOLVED", "RESOLVED"]
+    assert slot.postings() == [2]
+
+
+@pytest.mark.parametrize("what", ["role", "search path", "read only", "statement timeout"])
+def test_what_an_async_handler_set_does_not_reach_the_next_item(slot: Slot, what: str) -> None:
+    leave, seen = LEFT_BEHIND[what]
+    first, second = slot.lease(), slot.lease()
+
+    async def both() -> None:
+        async with AsyncContext(first, slot.asynchronous).transaction() as tx:
+            await tx.execute(leave)
+        async with AsyncContext(second, slot.asynchronous).transaction() as tx:
+            assert await (await tx.execute(seen)).fetchone() == (False,)
+
+    asyncio.run(both())
+    assert [slot.state(held) for held in (first, second)] == ["RESOLVED", "RESOLVED"]
+
+
+def test_what_a_handler_set_on_the_connection_object_does_not_reach_the_next_item(slot: Slot) -> None:
+    first, second = slot.lease(), slot.lease()
+    with Context(first, slot.sync).transaction() as tx:
+        pass
+    tx.read_only = True
+    with Context(second, slot.sync).transaction() as tx:
+        tx.execute("INSERT INTO posting VALUES (2)")
+    assert slot.postings() == [2]
+
+
+def test_statements_stay_prepared_from_item_to_item(slot: Slot) -> None:
+    """The reset is no DISCARD ALL: the fence's plan is made once a connection."""
+    counts = []
+    for _ in range(3):
+        held = slot.lease()
+        with Context(held, slot.sync).transaction() as tx:
+            counts.append(tx.execute("SELECT count(*), pg_backend_pid() FROM pg_prepared_statements").fetchone())
+    assert counts[0][0] > 0
+    assert counts[1] == counts[2]
+
+
+def test_two_transactions_of_one_item_at_once_are_refused(slot: Slot) -> None:
+    """Two tasks of one handler open one each before either is fenced: the second would be a savepoint of the first."""
+    held = slot.lease()
+    ctx = AsyncContext(held, slot.asynchronous)
+
+    async def post(k: int) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute("INSERT INTO posting VALUES (%s)", [k])
+            await asyncio.sleep(0.1)
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(post(2), post(3), return_exceptions=True)
+
+    ended = asyncio.run(both())
+    assert [type(end) for end in ended] == [type(None), TransactionMisused]
+    assert slot.postings() == [2]
+    assert slot.state(held) == "RESOLVED"
+
+
+def test_two_threads_of_one_handler_are_refused_too(slot: Slot) -> None:
+    held = slot.lease()
+    ctx = Context(held, slot.sync)
+    line = threading.Barrier(2)
+
+    def post(k: int) -> str:
+        line.wait(10)
+        try:
+            with ctx.transaction() as tx:
+                tx.execute("INSERT INTO posting VALUES (%s)", [k])
+                time.sleep(0.2)
+        except TransactionMisused:
+            return "refused"
+        return "done"
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(post, (2, 3))) == ["done", "refused"]
+    assert len(slot.postings()) == 1
+
+
+def test_one_left_open_by_an_item_does_not_refuse_the_next(slot: Slot) -> None:
+    first, second = slot.lease(), slot.lease()
+    left = Context(first, slot.sync).transaction()
+    left.__enter__()
+    with Context(second, slot.sync).transaction() as tx:
+        tx.execute("INSERT INTO posting VALUES (2)")
+    assert slot.postings() == [2]
+    assert slot.state(second) == "RESOLVED"
+    with contextlib.suppress(Exception):
+        left.__exit__(None, None, None)
+    assert slot.state(first) == "ASSIGNED"

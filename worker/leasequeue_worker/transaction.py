@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
@@ -22,7 +23,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 import leasequeue
-from leasequeue import aio
+from leasequeue import aio, sql
 from leasequeue.dsn import DsnSource, aconnect, connect, redact
 from leasequeue.errors import BadInput, LeaseNotHeld, OutcomeUnknown
 from leasequeue.fence import Completion
@@ -35,6 +36,7 @@ from leasequeue_worker.held import Held
 from leasequeue_worker.link import Watchdog, cut
 
 T = TypeVar("T")
+TWICE = "ctx.transaction() is open already for this item; tx.transaction() makes a savepoint in it"
 FENCE_LIMIT_S = 10.0
 COMMIT_LIMIT_S = 15.0
 # How long an unknown outcome is asked for. The old backend ends at the latest when the server notices its dead client.
@@ -50,16 +52,48 @@ class TransactionMisused(Exception):
     """The handler used the connection in a way that parts its effects from the item's completion; nothing is told as done."""
 
 
+class _Turn:
+    """Which item's transaction is open on a slot's connection: two at once would be savepoints of each other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: Held | None = None
+
+    def take(self, held: Held) -> None:
+        """`held` begins. What an earlier item left open is no hindrance: its connection is dropped.
+
+        Raises:
+            TransactionMisused: `held` has one open already, in whichever task or thread of its handler.
+        """
+        _begin(held)
+        with self._lock:
+            if self._held is held:
+                raise TransactionMisused(TWICE)
+            self._held = held
+
+    def give(self, held: Held) -> None:
+        """`held` ended."""
+        with self._lock:
+            if self._held is held:
+                self._held = None
+
+
 def _begin(held: Held) -> None:
     if held.committed:
         raise LeaseNotHeld({held.item.lease.id: Outcome.ALREADY_RESOLVED})
     if held.fenced:
-        raise TransactionMisused("ctx.transaction() is open already for this item; tx.transaction() makes a savepoint in it")
+        raise TransactionMisused(TWICE)
 
 
 def _as_we_left_it(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     """False where a handler left a transaction open after its block: ours would be a savepoint in it, and commit nothing."""
     return conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE
+
+
+def _forget_settings(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """What a handler may have set on the connection object itself."""
+    conn.row_factory = tuple_row
+    _take_result(conn)
 
 
 def _can_commit(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
@@ -119,6 +153,8 @@ class Transactions:
     ) -> None:
         self._source, self._table, self._lease_s, self._watchdog, self._stage = source, table, lease_s, watchdog, stage
         self._conn: psycopg.Connection[Any] | None = None
+        self._used: psycopg.Connection[Any] | None = None
+        self._turn = _Turn()
 
     def open(self, held: Held, result: ResultBox) -> AbstractContextManager[psycopg.Connection[Any]]:
         """One transaction about one item; see `Context.transaction`."""
@@ -126,15 +162,10 @@ class Transactions:
 
     @contextmanager
     def _transaction(self, held: Held, box: ResultBox) -> Iterator[psycopg.Connection[Any]]:
-        _begin(held)
-        conn, table = self._connection(), self._table()
-        if not _as_we_left_it(conn):
-            conn.close()
-            conn = self._connection()
-        conn.row_factory = tuple_row
-        _take_result(conn)
-        block = conn.transaction()
+        self._turn.take(held)
         try:
+            conn, table = self._clean(), self._table()
+            block = conn.transaction()
             self._bounded(conn, FENCE_LIMIT_S, block.__enter__)
             try:
                 self._bounded(conn, FENCE_LIMIT_S, lambda: leasequeue.resolve(conn, table, Completion(held.item.lease)))
@@ -149,7 +180,22 @@ class Transactions:
             self._commit(conn, block, table, held)
         finally:
             held.fenced = False
+            self._turn.give(held)
             self._stage("committed" if held.committed else "idle")
+
+    def _clean(self) -> psycopg.Connection[Any]:
+        """The slot's connection, without a trace of the handler that had it before."""
+        conn = self._connection()
+        if self._used is conn:
+            if not _as_we_left_it(conn):
+                conn.close()
+            else:
+                _forget_settings(conn)
+                conn.isolation_level = conn.read_only = conn.deferrable = None
+                self._bounded(conn, FENCE_LIMIT_S, lambda: conn.execute(sql.text("session_reset"), prepare=False))
+            conn = self._connection()
+        self._used = conn
+        return conn
 
     def _store_result(self, conn: psycopg.Connection[Any], table: Table, held: Held, box: ResultBox) -> None:
         result = _take_result(conn)
@@ -220,6 +266,8 @@ class TransactionsAsync:
     ) -> None:
         self._source, self._table, self._lease_s, self._stage = source, table, lease_s, stage
         self._conn: psycopg.AsyncConnection[Any] | None = None
+        self._used: psycopg.AsyncConnection[Any] | None = None
+        self._turn = _Turn()
 
     def open(self, held: Held, result: ResultBox) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
         """One transaction about one item; see `AsyncContext.transaction`."""
@@ -227,15 +275,10 @@ class TransactionsAsync:
 
     @asynccontextmanager
     async def _transaction(self, held: Held, box: ResultBox) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        _begin(held)
-        conn, table = await self._connection(), self._table()
-        if not _as_we_left_it(conn):
-            await conn.close()
-            conn = await self._connection()
-        conn.row_factory = tuple_row
-        _take_result(conn)
-        block = conn.transaction()
+        self._turn.take(held)
         try:
+            conn, table = await self._clean(), self._table()
+            block = conn.transaction()
             async with asyncio.timeout(FENCE_LIMIT_S):
                 await block.__aenter__()
             try:
@@ -252,7 +295,25 @@ class TransactionsAsync:
             await self._commit(conn, block, table, held)
         finally:
             held.fenced = False
+            self._turn.give(held)
             self._stage("committed" if held.committed else "idle")
+
+    async def _clean(self) -> psycopg.AsyncConnection[Any]:
+        """The slot's connection, without a trace of the handler that had it before."""
+        conn = await self._connection()
+        if self._used is conn:
+            if not _as_we_left_it(conn):
+                await conn.close()
+            else:
+                _forget_settings(conn)
+                await conn.set_isolation_level(None)
+                await conn.set_read_only(None)
+                await conn.set_deferrable(None)
+                async with asyncio.timeout(FENCE_LIMIT_S):
+                    await conn.execute(sql.text("session_reset"), prepare=False)
+            conn = await self._connection()
+        self._used = conn
+        return conn
 
     async def _store_result(self, conn: psycopg.AsyncConnection[Any], table: Table, held: Held, box: ResultBox) -> None:
         result = _take_result(conn)

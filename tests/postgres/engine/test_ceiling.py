@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from leasequeue import Table
-from tests.postgres.engine.conftest import OpenClient
+from leasequeue import BadInput, LeaseConfig, Table
+from tests.postgres.engine.conftest import MakeQueue, OpenClient
 from tests.postgres.engine.support import Client, add, bulk, in_threads, name_of, set_where, states, wait_until, waiting_pids
 
 Conn = psycopg.Connection[Any]
@@ -102,3 +102,26 @@ def test_queues_do_not_share_a_lock(admin: Conn, make_queue: Any, open_client: O
     with one.driver.transaction():
         assert len(one.claim()) == 1
         assert len(two.claim()) == 1
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("settings", [{"max_inflight_policy": "Enforce", "max_inflight": 100}, {"strict_lanes": True}])
+def test_in_a_callers_transaction_with_an_older_snapshot_it_is_refused(
+    admin: Conn, make_queue: MakeQueue, open_client: OpenClient, level: str, settings: dict[str, Any]
+) -> None:
+    """The ceiling is counted, and heads are looked up, after a lock: with a snapshot from before it the count would be old. A plain claim
+    needs no lock, and under READ COMMITTED the caller's transaction is welcome."""
+    table = make_queue(strict_lanes="strict_lanes" in settings)
+    client = open_client(table, **settings)
+    add(admin, table, 2)
+    client.driver.execute(f"BEGIN ISOLATION LEVEL {level}")
+    with pytest.raises(BadInput, match="need READ COMMITTED"):
+        client.claim(1)
+    client.driver.execute("COMMIT")
+    assert states(admin, table) == {"PENDING": 2}
+    client.driver.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+    assert len(client.claim(1)) == 1
+    client.driver.execute("COMMIT")
+    client.driver.execute(f"BEGIN ISOLATION LEVEL {level}")
+    assert len(client.claim(1, config=LeaseConfig())) == 1
+    client.driver.execute("COMMIT")

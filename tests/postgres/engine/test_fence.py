@@ -323,6 +323,24 @@ class TestUnknownCommit:
         assert asking.result() == (Outcome.RESOLVED if end == "COMMIT" else None)
 
 
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_after_a_lost_claim_reply_the_release_waits_for_the_claim_under_way(
+    admin: Conn, table: Table, open_client: OpenClient, end: str
+) -> None:
+    """Its COMMIT is on the way (a slow disk, a synchronous standby): looked for too early, its leases would stay unknown."""
+    (item_id,) = add(admin, table)
+    one = open_client(table)
+    two = open_client(table, worker_id=one.worker_id)
+    one.call("register", one.worker_id)
+    one.driver.execute("BEGIN")
+    assert len(one.claim(registered=True)) == 1
+    with background(lambda: two.call("release_unheld", worker_id=one.worker_id, held_tokens=[])) as releasing:
+        assert blocked_or_done(admin, releasing, two.driver.pid), "the release did not wait for the claim under way"
+        one.driver.execute(end)
+    assert releasing.result() == (1 if end == "COMMIT" else 0)
+    assert row(admin, table, item_id)["state"] == "PENDING"
+
+
 def test_after_a_lost_claim_reply_only_what_is_not_held_is_released(admin: Conn, table: Table, open_client: OpenClient) -> None:
     add(admin, table, 6)
     one, two = open_client(table), open_client(table)
