@@ -5,6 +5,11 @@ from __future__ import annotations
 LOG_EVENTS = {
     "operator_started": "It serves its namespaces from now on.",
     "operator_waits": "It cannot start yet: a right, the CustomResourceDefinition or the API server is missing.",
+    "standing_by": "Another replica holds the Lease and acts; this one waits.",
+    "lease_acquired": "This replica acts from now on.",
+    "lease_not_renewed": "The Lease could not be read or renewed; without it the replica stops acting.",
+    "lease_not_released": "The Lease could not be given up on the way out; the other replica waits until it ends.",
+    "rights_not_known": "The API server did not say which rights the operator has.",
     "right_missing": "The operator lacks a right that it needs; `fatal`: it serves nobody until it has it.",
     "right_granted": "A right that lacked is there.",
     "transition": "A condition changed, or workers were scaled: the same as the Kubernetes event.",

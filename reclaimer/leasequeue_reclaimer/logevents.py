@@ -10,5 +10,6 @@ LOG_EVENTS = {
     "run_hung": "The run hung past its time; the process ends.",
     "sweep_failed": "A sweep failed; it is tried again while there is time.",
     "sweep_step_failed": "One step of a sweep failed (reclaim, promote, defer, prune, count); the others go on.",
+    "tracing_unavailable": "Spans were asked for and cannot be sent: a library or the exporter is missing; the run goes on without.",
     "record_failed": "The run's record could not be closed.",
 }
