@@ -6,6 +6,7 @@ fit) is left to `encode.py`, value by value.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,8 @@ from leasequeue.encode import INTEGERS, NUMERIC, TEXT, Encoder, Shape
 
 Values = Sequence[Any]
 Column = Callable[[Values], Sequence[str] | None]  # None: not all values have the usual form
+
+Maker = Callable[["Instants", Sequence[int]], Sequence[str]]
 
 NULL = "\\N"
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -37,6 +40,10 @@ class Instants:
         self.start = start
         self._base = round((start - _EPOCH) / timedelta(microseconds=1)) - first + 1
 
+    def micros(self, number: int) -> int:
+        """created_at of a row by its number, microseconds since 1970."""
+        return self._base + number
+
     def at(self, number: int) -> datetime:
         """created_at of a row by its number."""
         return _EPOCH + timedelta(microseconds=self._base + number)
@@ -51,14 +58,40 @@ class Instants:
         return [self.at(number).isoformat() for number in numbers]
 
 
-def written(shape: Shape, columns: Sequence[Values], numbers: Sequence[int], instants: Instants) -> str:
-    """COPY text of rows of one shape.
+def ordered_uuids(instants: Instants, numbers: Sequence[int]) -> list[str]:
+    """uuids of version 7 by created_at, as PostgreSQL's `uuidv7()` makes them (RFC 9562, 6.2, method 3): they rise with the rows."""
+    noise = os.urandom(8 * len(numbers)).hex()
+    made = []
+    for place, number in enumerate(numbers):
+        ms, rest = divmod(instants.micros(number), 1000)
+        low = 16 * place
+        made.append(f"{ms:012x}7{rest * 4096 // 1000:03x}{_VARIANT[noise[low]]}{noise[low + 1 : low + 16]}")
+    return made
+
+
+def random_uuids(_instants: Instants, numbers: Sequence[int]) -> list[str]:
+    """uuids of version 4."""
+    noise = os.urandom(16 * len(numbers)).hex()
+    starts = range(0, len(noise), 32)
+    return [f"{noise[i : i + 12]}4{noise[i + 13 : i + 16]}{_VARIANT[noise[i + 16]]}{noise[i + 17 : i + 32]}" for i in starts]
+
+
+# By the default that they stand for.
+MAKERS: dict[str, Maker] = {"uuidv7()": ordered_uuids, "gen_random_uuid()": random_uuids}
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
+
+def written(
+    shape: Shape, columns: Sequence[Values], numbers: Sequence[int], instants: Instants, makers: Sequence[Maker] = ()
+) -> str:
+    """COPY text of rows of one shape: the columns given, those that are made, state, created_at.
 
     Args:
         shape: theirs.
         columns: the values, column by column, in the shape's order.
         numbers: numbers of the rows, for created_at.
         instants: of the load.
+        makers: of columns that the rows do not give.
 
     Raises:
         ValueError: a value does not fit its column.
@@ -70,7 +103,8 @@ def written(shape: Shape, columns: Sequence[Values], numbers: Sequence[int], ins
     else:
         states = [_state(value, instants.start) for value in texts[shape.run_at]]
         ends = [f"{state}\t{at}\n" for state, at in zip(states, made, strict=True)]
-    return "".join(map("\t".join, zip(*texts, ends, strict=True)))
+    fresh = [maker(instants, numbers) for maker in makers]
+    return "".join(map("\t".join, zip(*texts, *fresh, ends, strict=True)))
 
 
 def _texts(encode: Encoder, kind: str, values: Values) -> Sequence[str]:

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import errors
 
 from leasequeue import sql
-from leasequeue.copytext import Instants, written
+from leasequeue.copytext import MAKERS, Instants, Maker, written
 from leasequeue.encode import RowEncoder, Shape
 from leasequeue.enqueue import OnDuplicate, check_on_duplicate, notify_query
 from leasequeue.run import Query
@@ -91,6 +91,7 @@ class Load:
     rows: int = 0
     created: int = 0
     _instants: Instants | None = None
+    _makers: dict[str, Maker] = field(default_factory=dict)
     _direct: bool = True  # COPY can go into the table itself
     _met: bool = False  # keys of the last part were there already: most likely the next one's are, too
 
@@ -101,7 +102,8 @@ class Load:
         """Everything between BEGIN and COMMIT."""
         begun = yield Query(self.table.sql("enqueue_load_start"), {"table": self.table.oid})
         assert begun.row is not None
-        clock, self._direct = begun.row
+        clock, self._direct, defaults = begun.row
+        self._makers = {column: MAKERS[default] for column, default in defaults.items()}
         last = self._instants.at(self.rows) if self._instants else clock
         self._instants = Instants(
             max(clock, last), self.rows + 1
@@ -155,7 +157,8 @@ class Load:
         given = dict(zip(names, zip(*values, strict=True), strict=True))
         assert self._instants is not None
         try:
-            text = written(shape, [given[name] for name in shape.columns], numbers, self._instants)
+            makers = [self._makers[name] for name in self._made(shape)]
+            text = written(shape, [given[name] for name in shape.columns], numbers, self._instants, makers)
         except ValueError:
             for number, row in zip(numbers, values, strict=True):
                 encoder.encode(dict(zip(names, row, strict=True)), number, self.where)  # refuses the one that does not fit
@@ -212,8 +215,12 @@ class Load:
         self.created += inserted.count
         self._met = inserted.count < len(part.numbers)
 
+    def _made(self, shape: Shape) -> list[str]:
+        """Columns of the rows that are made here, in the place of their defaults."""
+        return [column for column in self._makers if column not in shape.columns]
+
     def _statement(self, name: str, shape: Shape, **fragments: str) -> str:
-        columns = ", ".join(quoted(column) for column in (*shape.columns, "state", "created_at"))
+        columns = ", ".join(quoted(column) for column in (*shape.columns, *self._made(shape), "state", "created_at"))
         text = self.table.sql(name, columns=columns, **fragments)
         return (
             text.replace("%%", "%") if name in ("enqueue_load_copy", "enqueue_load_stage") else text

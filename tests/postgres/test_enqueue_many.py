@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -284,3 +285,35 @@ loaded = enqueue_many(conn, table, ({"idempotency_key": f"k{n}"} for n in range(
 assert loaded.created == 1_000_000
 print(len(set(told)), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
+
+
+@pytest.mark.both_versions
+def test_ids_are_the_tables_own(conn: Conn, orders: Table) -> None:
+    """Random uuids are made by the client in the form of the column's default; any other default is the server's affair."""
+    (default,) = conn.execute(
+        "SELECT column_default FROM information_schema.columns WHERE table_name = 'orders' AND column_name = 'id'"
+    ).fetchone() or ("",)
+    wanted = {"uuidv7()": 7, "gen_random_uuid()": 4}[default]
+    given = UUID(int=7)
+    leasequeue.enqueue_many(conn, orders, [*({"amount": n} for n in range(300)), {"id": given, "trace_id": given}])
+    made = conn.execute("SELECT id, trace_id FROM orders ORDER BY created_at").fetchall()
+    assert made[-1] == (given, given)
+    assert len({one for row in made[:-1] for one in row}) == 600
+    assert {(one.version, trace.version) for one, trace in made[:-1]} == {(wanted, 4)}
+    fixed = UUID("0188f0f4-7d9e-7000-8000-000000000001")
+    for column in ("id", "trace_id"):
+        conn.execute(f"ALTER TABLE orders ALTER {column} SET DEFAULT '{fixed}'")
+    leasequeue.enqueue_many(conn, orders, [{"source_hash": "own"}])
+    assert conn.execute("SELECT id, trace_id FROM orders WHERE source_hash = 'own'").fetchone() == (fixed, fixed)
+
+
+def test_a_role_that_may_not_write_the_id_loads_all_the_same(conn: Conn, orders: Table, dsn: str, db: str) -> None:
+    user = f"narrow_{db}"
+    conn.execute(f"CREATE ROLE {user}")
+    try:
+        conn.execute(f"GRANT SELECT, INSERT (amount, state, created_at) ON orders TO {user}")
+        with connect(dsn) as mine:
+            mine.execute(f"SET ROLE {user}")
+            assert leasequeue.enqueue_many(mine, orders, [{"amount": 1}]) == Loaded(1, 1)
+    finally:
+        conn.execute(f"DROP OWNED BY {user}; DROP ROLE {user}")

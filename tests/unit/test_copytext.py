@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
+from uuid import RFC_4122, UUID
 
 import pytest
 
 from leasequeue import Table
-from leasequeue.copytext import Instants, written
+from leasequeue.copytext import Instants, ordered_uuids, random_uuids, written
 from leasequeue.encode import RowEncoder
 from leasequeue.table import LEASE_COLUMNS
 
@@ -98,3 +98,24 @@ def test_instants_rise_by_a_microsecond_across_the_second_and_the_day() -> None:
 
 def test_instants_of_rows_with_gaps() -> None:
     assert Instants(START, first=11).texts([11, 13]) == ["2026-01-31T23:59:59.999999+00:00", "2026-02-01T00:00:00.000001+00:00"]
+
+
+def test_ids_are_of_version_7_rise_with_the_rows_and_tell_their_time() -> None:
+    instants = Instants(START, first=1)
+    made = [UUID(text) for text in ordered_uuids(instants, range(1, 2_001))]
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+    assert {(one.version, one.variant) for one in made} == {(7, RFC_4122)}
+    assert [one.int >> 80 for one in made] == [instants.micros(number) // 1000 for number in range(1, 2_001)]
+    # 12 bits tell the place within the millisecond, as in PostgreSQL.
+    assert [(one.int >> 64) & 0xFFF for one in made[:3]] == [micro * 4096 // 1000 for micro in (999, 0, 1)]
+
+
+def test_random_uuids_are_of_version_4_and_all_of_their_bits_move() -> None:
+    made = [UUID(text) for text in random_uuids(Instants(START), range(2_000))]
+    assert len(set(made)) == len(made)
+    assert {(one.version, one.variant) for one in made} == {(4, RFC_4122)}
+    moved = 0
+    for one in made:
+        moved |= one.int ^ made[0].int
+    assert moved == (1 << 128) - 1 - (0xF << 76) - (0b11 << 62)
