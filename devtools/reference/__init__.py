@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from devtools.reference import alerts, api, commands, conditions, crd, diagnosis, events, exits, logs, metrics, settings
+from devtools.reference import alerts, api, chart, commands, conditions, crd, diagnosis, events, exits, logs, metrics, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/reference"
 PAGES: dict[str, Callable[[], str]] = {
     "crd": crd.page,
     "settings": settings.page,
+    "chart": chart.page,
     "cli": commands.page,
     "conditions": conditions.page,
     "events": events.page,
