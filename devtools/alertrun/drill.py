@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 
 from devtools.alertrun.receiver import Identity, Inbox
 
 Action = Callable[[], object]
 Say = Callable[[str], None]
+LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Step:
     alerts: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Drill:
     """Steps one after another, then the mending.
 
@@ -43,61 +46,41 @@ class Drill:
     steps: Sequence[Step]
     mended: str
     mend: Action
-    seconds: float = 240.0
-    _at: int = field(default=-1, init=False)
-    _began: float = field(default=0.0, init=False)
+    seconds: float = 300.0
 
     @property
     def alerts(self) -> list[Identity]:
         """All alerts that it is about."""
         return [(alert, self.queue) for step in self.steps for alert in step.alerts]
 
-    @property
-    def waits_for(self) -> str:
-        """For messages: what has not come yet."""
-        if self._at < len(self.steps):
-            return f"{', '.join(self.steps[self._at].alerts)} of {self.queue or 'the operator'} to fire"
-        return f"alerts of {self.queue or 'the operator'} to resolve"
-
-    def turn(self, inbox: Inbox, say: Say) -> bool:
-        """Go on as far as the inbox allows; True when all has fired and resolved.
+    def run(self, inbox: Inbox, say: Say) -> None:
+        """Break, wait to be told, and so on; then mend and wait for the ends.
 
         Raises:
-            AssertionError: the time is over.
+            AssertionError: the time is over; says what did not come.
         """
-        if self._at < 0:
-            self._began = time.monotonic()
-            self._next(say)
-        while self._at < len(self.steps) and all(inbox.fired((a, self.queue)) for a in self.steps[self._at].alerts):
-            self._next(say)
-        if self._at == len(self.steps) and all(inbox.resolved(identity) for identity in self.alerts):
-            return True
-        if time.monotonic() - self._began > self.seconds:
-            raise AssertionError(f"not within {self.seconds:.0f} s: {self.waits_for}")
-        return False
+        deadline = time.monotonic() + self.seconds
+        name = self.queue or "operator"
+        for step in self.steps:
+            say(f"{name}: {step.what}")
+            step.do()
+            for alert in step.alerts:
+                _wait(deadline, f"{alert} to fire", partial(inbox.fired, (alert, self.queue)))
+        say(f"{name}: {self.mended}")
+        self.mend()
+        for alert, _ in self.alerts:
+            _wait(deadline, f"{alert} to resolve", partial(inbox.resolved, (alert, self.queue)))
 
-    def _next(self, say: Say) -> None:
-        self._at += 1
-        what, do = (
-            (self.mended, self.mend) if self._at == len(self.steps) else (self.steps[self._at].what, self.steps[self._at].do)
-        )
-        say(f"{self.queue or 'operator'}: {what}")
-        do()
+
+def _wait(deadline: float, what: str, holds: Callable[[], bool]) -> None:
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited too long for {what}")
+        time.sleep(LOOK_S)
 
 
 def play(drills: Sequence[Drill], inbox: Inbox, say: Say) -> list[str]:
     """Run drills side by side to their ends; returns what went wrong."""
-    problems: list[str] = []
-    left = list(drills)
-    while left:
-        for drill in list(left):
-            try:
-                done = drill.turn(inbox, say)
-            except Exception as ex:  # noqa: BLE001  (one drill that fails must not hide the others' outcome)
-                problems.append(f"{drill.queue or 'operator'}: {type(ex).__name__}: {ex}")
-                say(problems[-1])
-                done = True
-            if done:
-                left.remove(drill)
-        time.sleep(0.5)
-    return problems
+    with ThreadPoolExecutor(max_workers=len(drills)) as pool:
+        runs = {drill.queue or "operator": pool.submit(drill.run, inbox, say) for drill in drills}
+    return [f"{name}: {type(error).__name__}: {error}" for name, run in runs.items() if (error := run.exception()) is not None]

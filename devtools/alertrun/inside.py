@@ -56,7 +56,7 @@ def run(patient: bool, load_s: float) -> Evidence:
         world.install(folder)
         world.populate()
         say(f"chart installed; {len(FLEET)} queues")
-        until("every queue Ready and swept once", 200, lambda: not world.unready())
+        until("every queue Ready", 200, lambda: not world.unready())
         groups = world.rules()
         seen.rules = [rule["alert"] for group in groups for rule in group["rules"]]
         receiver = stack.enter_context(Receiver(NODE_ADDRESS))

@@ -10,6 +10,7 @@ NAMESPACE = "drills"
 HANDLERS = "handlers"
 MODULE = "handler"
 MOUNT = "/handlers"
+YEARLY, EACH_MINUTE = "0 0 1 1 *", "* * * * *"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
@@ -54,8 +55,8 @@ def lease_queue(name: str, database: str, **spec: dict[str, Any]) -> Manifest:
             },
         },
         "scaling": {"maxReplicas": 1, "pollPeriodSeconds": 1, "scaleDownStabilizationSeconds": 20},
-        # One sweep a run: eleven reclaimers that stay for a minute would be most of the load.
-        "reclaimer": {"sweepIntervalSeconds": 0},
+        # Where no drill is about reclaiming: ten Jobs that start in one second would be most of the load.
+        "reclaimer": {"schedule": YEARLY},
     }
     merged = {key: {**plain.get(key, {}), **spec.get(key, {})} for key in {**plain, **spec}}
     meta = {"name": name, "namespace": NAMESPACE}

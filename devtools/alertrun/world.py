@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ import yaml
 from demo import kube
 from devtools import monitoring_crds
 from devtools.alertrun import queues
-from devtools.alertrun.queues import NAMESPACE, lease_queue
+from devtools.alertrun.queues import EACH_MINUTE, NAMESPACE, lease_queue
 from devtools.alertrun.values import VALUES
 from devtools.pgserver import PgServer
 from leasequeue.cli.app import cli
@@ -34,13 +36,13 @@ FLEET: dict[str, tuple[dict[str, Any], str]] = {
         "lease": {"lanes": {"strict": True, "onBlockedHead": "Pass"}},
         "worker": {"concurrency": 4},
         "scaling": {"maxReplicas": 4, "drainTargetSeconds": 20},
-        "reclaimer": {"sweepIntervalSeconds": 5},
+        "reclaimer": {"schedule": EACH_MINUTE, "sweepIntervalSeconds": 5},
         "alerts": {"oldestPendingSeconds": 300},
     }, MAIN),
     "ramp": ({"worker": {"concurrency": 130}}, MAIN),
     "ceiling": ({"lease": {"maxInflightPolicy": "Enforce"}, "worker": {"concurrency": 130}}, MAIN),
     "starved": ({"worker": {"concurrency": 1}}, MAIN),
-    "orphans": ({"worker": {"concurrency": 4}}, MAIN),
+    "orphans": ({"worker": {"concurrency": 4}, "reclaimer": {"schedule": EACH_MINUTE, "sweepIntervalSeconds": 0}}, MAIN),
     "nobody": ({"worker": {"handler": "nowhere:handle"}}, MAIN),
     "faulty": ({}, MAIN),
     "laned": ({"lease": STRICT}, MAIN),
@@ -87,6 +89,7 @@ class World:
                 server, "schema", "create", "--table", name, "--column", "task:text NOT NULL",
                 *(["--strict-lanes"] if name in STRICT_QUEUES else []),
             )  # fmt: skip
+            self._sweep(server, name)
             scaling = {"minReplicas": 0 if name == LOAD else 1, **spec.get("scaling", {})}
             objects.append(lease_queue(name, server, **{**spec, "scaling": scaling}))
         kube.apply(objects)
@@ -100,6 +103,12 @@ class World:
         dsn = self.servers[server].dsn()
         cli.main([*arguments, "--dsn", dsn], standalone_mode=False)
 
+    def _sweep(self, server: str, table: str) -> None:
+        """One run of the reclaimer, so that a new queue need not wait for the next minute to have had one."""
+        program = str(Path(sys.executable).parent / "leasequeue-reclaimer")
+        command = [program, "--dsn", self.servers[server].dsn(), "--table", table]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def rows(self, statement: str, *values: object, server: str = MAIN) -> list[tuple[Any, ...]]:
@@ -111,18 +120,12 @@ class World:
         """Rows that are ASSIGNED."""
         return int(self.rows(f"SELECT count(*) FROM {queue} WHERE state = 'ASSIGNED'")[0][0])
 
-    def unready(self) -> list[str]:
-        """Queues that are not as they should be before the drills: not Ready, or never swept."""
+    @staticmethod
+    def unready() -> list[str]:
+        """Queues that are not Ready; one whose workers cannot start on purpose does not count."""
         found = kube.get("leasequeues.leasequeue.dev", "-n", NAMESPACE)
-        ready = {q["metadata"]["name"] for q in found if _condition(q, "Ready") == "True"} | {"nobody"}
-        swept = {
-            row[0]
-            for server in self.servers
-            for row in self.rows(
-                "SELECT queue::regclass::text FROM leasequeue.queue_stat WHERE swept_at > '2000-01-01'", server=server
-            )
-        }
-        return sorted(set(FLEET) - (ready & swept))
+        ready = {q["metadata"]["name"] for q in found if _condition(q, "Ready") == "True"}
+        return sorted(set(FLEET) - ready - {"nobody"})
 
     @staticmethod
     def rules() -> list[dict[str, Any]]:
