@@ -9,6 +9,7 @@ import time
 import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from leasequeue_worker.board import Board
 from leasequeue_worker.heartbeat import new_worker_id
 from leasequeue_worker.held import Held
 from leasequeue_worker.metrics import WorkerMetrics
-from leasequeue_worker.probes import Beats, Probes
+from leasequeue_worker.probes import Beats, Probes, Server
 from leasequeue_worker.wakeup import Waker
 
 NAMES = ("id", "lease_token", "leased_by", "attempt", "trace_id", "source_hash", "idempotency_key", "amount")
@@ -220,6 +221,19 @@ def test_health_is_the_progress_of_our_threads_and_readiness_a_reason() -> None:
     assert probes.answer("/healthz")[0] == 200
     assert probes.answer("/metrics")[0] == 200
     assert probes.answer("/else")[0] == 404
+
+
+@pytest.mark.parametrize(("error", "told"), [(BrokenPipeError, False), (ConnectionResetError, False), (ValueError, True)])
+def test_a_client_that_went_away_is_no_traceback(
+    error: type[Exception], told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Server(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    try:
+        raise error("gone")
+    except error:
+        server.handle_error(None, ("127.0.0.1", 1))
+    server.server_close()
+    assert bool(capsys.readouterr().err) == told
 
 
 # --- waits and errors -----------------------------------------------------------------------------------------------------

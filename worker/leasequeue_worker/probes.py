@@ -7,6 +7,7 @@ nothing, so that the ReplicaSet removes this pod first, and while it drains.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -52,6 +53,17 @@ class Beats:
         return [name for name, at in list(self._last.items()) if now - at > self._stalled_s]
 
 
+class Server(ThreadingHTTPServer):
+    """A server for which a client that went away, as a kubelet does on a full node, is no error."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print a traceback unless the client has gone."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class Probes:
     """The HTTP server.
 
@@ -64,18 +76,17 @@ class Probes:
 
     def __init__(self, port: int, beats: Beats, why_not_ready: Callable[[], str], registry: CollectorRegistry) -> None:
         self._port, self._beats, self._why_not_ready, self._registry = port, beats, why_not_ready, registry
-        self._server: ThreadingHTTPServer | None = None
+        self._server: Server | None = None
 
     def start(self) -> None:
         """Serve. A port that is taken is logged, not fatal: by hand several workers share a host."""
         if not self._port:
             return
         try:
-            self._server = ThreadingHTTPServer(("", self._port), self._handler_class())
+            self._server = Server(("", self._port), self._handler_class())
         except OSError as ex:
             get().error("probes_unavailable", port=self._port, error=ex.strerror, next="choose another --http-port, or 0")
             return
-        self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, name="probes", daemon=True).start()
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
