@@ -141,7 +141,7 @@ def single(query: Query, **options: Any) -> Flow[Result]:
 
 def callers_transaction(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     """True when statements on `conn` belong to a transaction that the caller commits."""
-    return not conn.autocommit or conn.info.transaction_status is not TransactionStatus.IDLE
+    return not conn.autocommit or conn.pgconn.transaction_status != TransactionStatus.IDLE
 
 
 @dataclass(slots=True)
