@@ -156,18 +156,32 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(printable(value), indent=indent, ensure_ascii=False)
 
 
-def loads(text: str | bytes) -> Any:
+def _refuse(token: str) -> Any:
+    raise BadInput("json", token, "is not a JSON number")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise BadInput("json", twice, "is a key that occurs twice in one object; which of its values is meant cannot be told")
+    return found
+
+
+def loads(text: str | bytes, *, distinct: bool = False) -> Any:
     """Parse JSON with numbers as int and Decimal, never float.
 
+    Args:
+        text: one JSON value.
+        distinct: refuse an object in which a key occurs twice; otherwise the last one counts, as in jsonb.
+
     Raises:
-        BadInput: not JSON, NaN/Infinity, an integer of more than 4,300 digits, or nested too deeply.
+        BadInput: not JSON, NaN/Infinity, an integer of more than 4,300 digits, nested too deeply, or a key twice.
     """
-
-    def refuse(token: str) -> Any:
-        raise BadInput("json", token, "is not a JSON number")
-
     try:
-        return json.loads(text, parse_float=Decimal, parse_constant=refuse)
+        hook = _distinct if distinct else None
+        return json.loads(text, parse_float=Decimal, parse_constant=_refuse, object_pairs_hook=hook)
     except json.JSONDecodeError as ex:
         raise BadInput("json", ex.doc[:80], f"not valid JSON: {ex.msg} at character {ex.pos}") from None
     except RecursionError:

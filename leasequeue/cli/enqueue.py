@@ -60,7 +60,7 @@ def numbered_rows(file: IO[str]) -> Iterator[NumberedRow]:
 
 def _row(number: int, line: str) -> Mapping[str, Any]:
     try:
-        row: Mapping[str, Any] = jsonio.loads(line)
+        row: Mapping[str, Any] = jsonio.loads(line, distinct=True)
     except BadInput as ex:
         raise BadInput(f"line {number}", ex.value, ex.problem) from None
     return row

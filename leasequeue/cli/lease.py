@@ -120,7 +120,7 @@ def resolve_command(target: Target, item: str, token: str, worker_id: str, resul
 
 def _json(text: str) -> Any:
     try:
-        return jsonio.loads(text)
+        return jsonio.loads(text, distinct=True)
     except BadInput as ex:
         raise BadInput("result", text[:80], ex.problem) from None
 

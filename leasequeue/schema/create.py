@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -133,7 +134,19 @@ def _server_type(conn: Conn, column: ColumnSpec) -> str:
 
 
 def _require_same(facts: Facts, columns: Sequence[ColumnSpec], kinds: dict[str, str], id_type: str) -> None:
-    """The table exists: it must be the one that was asked for."""
+    """The table exists: it must be the one that was asked for.
+
+    Raises:
+        BadInput: it is no ordinary table, somebody's table that is no queue, or a queue of other columns.
+    """
+    kind = next((finding.text for finding in refusals(facts, NO_CHECKS) if finding.code == "KIND"), None)
+    if kind:
+        raise BadInput("table", facts.label, f"exists already: {kind}; choose another name")
+    if not facts.has("state", "lease_token"):
+        raise BadInput(
+            "table", facts.label, "exists already and is no lease queue; nothing was changed: choose another name, or if its rows are to become "
+            f"items: leasequeue schema adopt --schema {shlex.quote(facts.schema)} --table {shlex.quote(facts.table)}",
+        )  # fmt: skip
     own = {name: column for name, column in facts.columns.items() if name not in LEASE_COLUMN_NAMES}
     differs = [f"column {name} is missing" for name in kinds if name not in own]
     differs += [f"column {name} is not asked for" for name in own if name not in kinds]
@@ -142,8 +155,6 @@ def _require_same(facts: Facts, columns: Sequence[ColumnSpec], kinds: dict[str, 
             differs.append(f"column {column.name} is {own[column.name].type}, not {kinds[column.name]}")
     if facts.has("id") and facts.columns["id"].type != id_type:
         differs.append(f"column id is {facts.columns['id'].type}, not {id_type}")
-    if facts.kind == "r" and not facts.has("state", "lease_token"):
-        differs.append("it has no lease columns; to make a queue of it: leasequeue schema adopt")
     found = [finding.text for finding in refusals(facts, NO_CHECKS)]
     if differs or found:
         raise BadInput("table", facts.label, "exists already with another shape: " + "; ".join([*differs, *found]))
@@ -163,6 +174,11 @@ def _make(conn: Conn, facts: Facts, columns: Sequence[ColumnSpec], id_type: str,
         ddl.append(render(statement, table=table, name=name, concurrently=sql.SQL("")))
     try:
         short_transaction(conn, ddl, oid=None, label=facts.label)
+    except errors.DuplicateTable:
+        raise BadInput(
+            "table", facts.label, "the name, or that of one of its indexes, is taken in this schema by something that is no table (a "
+            "sequence, a type, an index); choose another",
+        ) from None  # fmt: skip
     except errors.InsufficientPrivilege:
         grant = f"permission denied; run: GRANT CREATE ON SCHEMA {quoted(facts.schema)} TO the role"
         raise TableMissing(facts.sql_name, grant) from None

@@ -192,6 +192,7 @@ def test_enqueue_refuses_by_line_and_stores_nothing(cli: Cli, orders: Table, con
         ('{"amount": 1.001}', "line 4, column amount"),
         ("[1]", "line 4='list': must be an object"),
         ('{"state": "RESOLVED"}', "line 4='state'"),
+        ('{"amount": 1, "amount": 2}', "line 4='amount': is a key that occurs twice"),
     ):
         ran = cli("enqueue", "-", stdin=f"{good}\n\n{good}\n{bad}\n{good}\n")
         assert (ran.code, ran.out) == (2, ""), bad

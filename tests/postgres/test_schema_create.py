@@ -76,9 +76,26 @@ def test_another_table_of_that_name_is_refused(conn: Conn, columns: list[ColumnS
         schema.create(conn, "orders", columns=columns, id_type=id_type)
 
 
+@pytest.mark.parametrize(
+    ("ddl", "problem"),
+    [
+        ("CREATE VIEW taken AS SELECT 1 AS id", "it is a view; .* choose another name"),
+        ("CREATE TABLE taken (id int) PARTITION BY LIST (id)", "it is a partitioned table; .* choose another name"),
+        ("CREATE TABLE taken (k int, amount numeric)", "is no lease queue; nothing was changed: .* schema adopt --schema public --table taken"),
+        ("CREATE SEQUENCE taken", "something that is no table"),
+        ("CREATE TYPE taken AS (k int)", "something that is no table"),
+    ],
+)
+def test_something_else_of_that_name_is_told_and_left_alone(conn: Conn, ddl: str, problem: str) -> None:
+    conn.execute(ddl)
+    with pytest.raises(BadInput, match=problem):
+        schema.create(conn, "taken")
+    assert conn.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'taken_lq%'").fetchone() == (0,)
+
+
 def test_a_plain_table_of_that_name_is_left_alone(conn: Conn) -> None:
     conn.execute("CREATE TABLE orders (id uuid PRIMARY KEY, amount numeric(18,2))")
-    with pytest.raises(BadInput, match=r"no lease columns.*schema adopt"):
+    with pytest.raises(BadInput, match=r"is no lease queue.*schema adopt"):
         schema.create(conn, "orders", columns=AMOUNT)
     names = [
         name for (name,) in conn.execute("SELECT attname FROM pg_attribute WHERE attrelid = 'orders'::regclass AND attnum > 0")

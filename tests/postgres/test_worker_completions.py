@@ -155,7 +155,7 @@ def test_a_batch_that_cannot_be_answered_in_time_is_offered_in_smaller_ones(
 
 def test_a_call_that_was_cut_says_so(queue: Queue) -> None:
     completions, _ = finished(queue, Resolve())
-    with watched(completions), pytest.raises(CallCut, match="no answer within 0.2 s"):
+    with watched(completions), pytest.raises(CallCut, match=r"no answer within 0\.2 s"):
         completions._link.run(0.2, lambda conn: conn.execute("SELECT pg_sleep(20)"))
 
 

@@ -69,3 +69,11 @@ def test_a_result_too_large_to_send_is_refused() -> None:
     assert len(jsonio.dumps_result("x" * (jsonio.MOST_RESULT - 2))) == jsonio.MOST_RESULT
     with pytest.raises(BadInput, match="at most 16777216"):
         jsonio.dumps_result({"a": "x" * jsonio.MOST_RESULT})
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '[{"deep": {"b": 1, "c": 2, "b": 1}}]'])
+def test_a_key_given_twice_is_refused_where_a_person_wrote_it(text: str) -> None:
+    """Which value is meant nobody can tell; jsonb and Python silently take the last."""
+    with pytest.raises(BadInput, match="occurs twice"):
+        jsonio.loads(text, distinct=True)
+    assert jsonio.loads(text)
