@@ -28,6 +28,7 @@ KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "
 PARTS = {"host": "host", "port": "port", "user": "user", "username": "user", "password": "password", "dbname": "dbname"}
 _NAME_BYTES = 63
 _PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
+_URI = re.compile(r"(postgres(?:ql)?://)[^\s'\"]+", re.IGNORECASE)
 _USER_INFO = re.compile(r"(://[^:/@\s]*:).*@")
 
 
@@ -36,7 +37,10 @@ def redact(text: str) -> str:
     has_uri = "://" in text
     # Of a value that may end a URI's user info its @ stays, for the second step to find.
     text = _PASSWORD.sub(lambda found: f"{found[1]}***{'@' if has_uri and '@' in found[2] else ''}", text)
-    return "\n".join(map(_hide_user_info, text.split("\n"))) if has_uri and "@" in text else text
+    if has_uri and "@" in text:
+        text = "\n".join(map(_hide_user_info, text.split("\n")))
+    # With a part forgotten the password is what libpq takes for user, port or database.
+    return _URI.sub(r"\1***", text) if has_uri else text
 
 
 def _hide_user_info(line: str) -> str:
@@ -212,7 +216,7 @@ def connect(source: DsnSource | str, *, lease_s: float = 30, application_name: s
     given = parameters(source, lease_s=lease_s, application_name=application_name)
     try:
         conn = psycopg.connect(**given, autocommit=True)
-    except (psycopg.OperationalError, UnicodeError) as ex:
+    except (psycopg.Error, UnicodeError) as ex:
         raise _told(ex, given) from None
     try:
         pid = conn.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
@@ -231,7 +235,7 @@ async def aconnect(
     given = parameters(source, lease_s=lease_s, application_name=application_name)
     try:
         conn = await psycopg.AsyncConnection.connect(**given, autocommit=True)
-    except (psycopg.OperationalError, UnicodeError) as ex:
+    except (psycopg.Error, UnicodeError) as ex:
         raise _told(ex, given) from None
     try:
         pid = await (await conn.execute("SELECT pg_backend_pid()", prepare=False)).fetchone()
@@ -242,16 +246,16 @@ async def aconnect(
     return conn
 
 
-def _told(error: Exception, given: Mapping[str, Any]) -> psycopg.OperationalError:
+def _told(error: Exception, given: Mapping[str, Any]) -> psycopg.Error:
     """The failure of a connect as it may be shown: without the values of the DSN.
 
-    The server repeats user and database, the resolver the host; with the parts of a Secret in the wrong order one of them is the
-    password. A host that was found is shown: then it is one.
+    The server repeats user and database, the resolver the host, libpq any other value it does not like; with the parts of a Secret in
+    the wrong order one of them is the password. A host that was found is shown: then it is one.
     """
     if isinstance(error, UnicodeError):
         return psycopg.OperationalError("failed to resolve host '***': not a host name")
     text = str(error)
-    values = [str(given.get(key) or "") for key in ("user", "dbname", "password", "options", "application_name")]
+    values = [str(value) for key, value in given.items() if key not in ("host", "port")]
     if re.search("resolve|translate", text):
         values += str(given.get("host") or "").split(",")
     for value in values:
@@ -259,7 +263,7 @@ def _told(error: Exception, given: Mapping[str, Any]) -> psycopg.OperationalErro
     for folder in str(given.get("host") or "").split(","):
         if folder.startswith(("/", "@")) and not Path(folder).is_dir():
             text = text.replace(folder, "***")
-    kind = type(error) if isinstance(error, psycopg.OperationalError) else psycopg.OperationalError
+    kind = type(error) if isinstance(error, psycopg.Error) else psycopg.OperationalError
     return kind(redact(text))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from leasequeue.errors import BadInput
 
 MODES = ("require", "verify-ca", "verify-full")
+WEAKER = ("disable", "allow", "prefer")
 VERIFYING = ("verify-ca", "verify-full")
 SYSTEM = "system"
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")

@@ -47,8 +47,10 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for noisy in ("kopf", "asyncio", "aiohttp", "psycopg", "kubernetes"):
+    for noisy in ("kopf", "asyncio", "aiohttp", "kubernetes"):
         logging.getLogger(noisy).setLevel("DEBUG" if level == "DEBUG" else "WARNING")
+    # Never lower: its lines about connects quote what the DSN holds.
+    logging.getLogger("psycopg").setLevel("WARNING")
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level.lower()),

@@ -149,3 +149,22 @@ async def _refuse(seconds: float) -> str:
         except asyncio.CancelledError:
             continue
     return "refused to be cancelled"
+
+
+def tells_the_environment(item: Any, ctx: Any) -> None:
+    """Fails with a text from the environment: what libraries do with a connection string."""
+    raise RuntimeError(os.environ["TOLD"])
+
+
+def traced(item: Item, ctx: Any) -> dict[str, str]:
+    """The span that is active in the handler."""
+    from opentelemetry import trace
+
+    context = trace.get_current_span().get_span_context()
+    return {"trace": f"{context.trace_id:032x}", "span": f"{context.span_id:016x}"}
+
+
+async def traced_async(item: Item, ctx: Any) -> dict[str, str]:
+    """The same, after another task had its turn."""
+    await asyncio.sleep(0.01)
+    return traced(item, ctx)

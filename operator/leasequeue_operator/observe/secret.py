@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from leasequeue import dsn
 from leasequeue.errors import BadInput
-from leasequeue.tls import PLAIN, VERIFYING, Tls, Trust, mode_of, trust
+from leasequeue.tls import MODES, PLAIN, VERIFYING, WEAKER, Tls, Trust, mode_of, trust
 from leasequeue_operator.plan.problem import Problem
 from leasequeue_operator.plan.spec import SecretRef
 
@@ -134,6 +134,8 @@ def _refined(text: str, namespace: str, where: str, tls: Tls) -> dict[str, Any]:
             "SecretInvalid",
             f"{where}: sslrootcert may be system alone, since the operator has no such file: use spec.database.caSecretRef.",
         )
+    if given.get("sslmode") not in (None, *WEAKER, *MODES):
+        raise _Bad("SecretInvalid", f"{where}: sslmode must be one of {', '.join((*WEAKER, *MODES))}.")
     hosts = str(given.get("host") or "")
     if not hosts and not given.get("hostaddr"):
         raise _Bad("SecretInvalid", f"{where}: the connection names no host: add one.")
