@@ -39,7 +39,8 @@ fmt: ## format the Python sources
 
 lock: ## resolve the dependencies again into requirements/*.lock (hashes, no addresses)
 	@$(RUN) && for extra in worker reclaimer operator dev docs; do \
-	  uv pip compile -q pyproject.toml --extra $$extra --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  case $$extra in worker|reclaimer) more="--extra tracing";; *) more="";; esac; \
+	  uv pip compile -q pyproject.toml --extra $$extra $$more --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	    --upgrade -o requirements/$$extra.lock; done
 
 alerts: ## fire and resolve every alert on a real Kubernetes with Prometheus and Alertmanager; a table (about five minutes)

@@ -15,7 +15,7 @@ import psycopg
 from psycopg import errors
 from psycopg.rows import tuple_row
 
-from leasequeue import sql
+from leasequeue import sql, tracing
 from leasequeue.enqueue import LOCK_TIMEOUT_MS, DuplicateKey, OnDuplicate
 from leasequeue.errors import BadInput
 from leasequeue.load import Answer, Copy, Load, Progress, Rows, Steps, key_at_fault
@@ -71,7 +71,7 @@ def enqueue_many(
         psycopg.Error: the database refused the rows or did not answer; for one row's data a note of the error names row, column and value.
     """
     load = Load(table, on_duplicate, notify, progress, where)
-    for page in _pages(rows, chunk):
+    for page in _pages(tracing.each_stamped(rows), chunk):
         with _duplicates(), _transaction(conn):
             _drive(conn, load.transaction(page))
         if progress:
@@ -153,7 +153,7 @@ async def aenqueue_many(
 ) -> Loaded:
     """Async twin of `enqueue_many`; `rows` is read in the event loop."""
     load = Load(table, on_duplicate, notify, progress, where)
-    for page in _pages(rows, chunk):
+    for page in _pages(tracing.each_stamped(rows), chunk):
         with _duplicates():
             async with _atransaction(conn):
                 await _adrive(conn, load.transaction(page))

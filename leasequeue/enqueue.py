@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import psycopg
 
+from leasequeue import tracing
 from leasequeue.encode import RowEncoder, Shape, Texts
 from leasequeue.errors import BadInput, LeaseQueueError
 from leasequeue.rows import Result
@@ -109,6 +112,24 @@ def enqueue_flow(
         raise BadInput("rows", len(rows), f"at most {MAX_ROWS} in one call; enqueue_many takes any number")
     if not rows:
         return []
+    adding = partial(_add_flow, table, on_duplicate=on_duplicate, notify=notify, inside=inside, where=where)
+    if tracing.active() is None:
+        return (yield from adding(rows))
+    rows, began_ns = tracing.stamped(rows), time.time_ns()
+    added = yield from adding(rows)
+    tracing.enqueued(table.label, [(row, a.id) for row, a in zip(rows, added, strict=True) if a.created], began_ns)
+    return added
+
+
+def _add_flow(
+    table: Table,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    on_duplicate: OnDuplicate,
+    notify: bool,
+    inside: bool,
+    where: Callable[[int], str],
+) -> Flow[list[Enqueued]]:
     encoder = RowEncoder.of(table)
     encoded = [encoder.encode(row, number, where) for number, row in enumerate(rows, 1)]
     if len(encoded) == 1:

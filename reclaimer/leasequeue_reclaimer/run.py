@@ -25,6 +25,7 @@ from leasequeue.process.pacing import Backoff
 from leasequeue.runs import RunRecord
 from leasequeue.spare import Skips
 from leasequeue.table import Table
+from leasequeue_reclaimer import tracing
 from leasequeue_reclaimer.schedule import next_sweep_at, start_jitter_s
 from leasequeue_reclaimer.settings import Settings
 from leasequeue_reclaimer.sweep import Connection, Sweep, Swept
@@ -58,6 +59,7 @@ class Run:
         self._assigned: int | None = None
         self._exceeded = False
         self._error: str | None = None
+        self._tracing: tracing.ReclaimTracing | None = None
 
     def run(self) -> int:
         """Sweep until the time is up or SIGTERM; returns the exit code."""
@@ -65,10 +67,13 @@ class Run:
         logs.configure(settings.log_level, queue=settings.queue or f"{settings.schema}.{settings.table}")
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        self._tracing = tracing.start(settings)
         self._watch()
         self._sleep(start_jitter_s(settings.queue, min(settings.start_jitter_s, settings.budget_s / 4)))
         self._sweeps()
         self._close()
+        if self._tracing is not None:
+            self._tracing.flush()
         logs.get().info("run_ended", **self._totals, assigned=self._assigned, exceeded=self._exceeded, error=self._error)
         return DATABASE_ERROR if self._error else DONE
 
@@ -125,7 +130,8 @@ class Run:
         if self._run_id is None:
             runner = self._settings.runner or socket.gethostname()
             self._run_id = leasequeue.start_run(conn, table, runner=runner, max_inflight=self._settings.config.max_inflight)
-        sweep = Sweep(conn, table, self._settings, self._go_on, self._skips)
+        trace = self._tracing.reclaimed if self._tracing is not None else None
+        sweep = Sweep(conn, table, self._settings, self._go_on, self._skips, trace)
         try:
             sweep.run()
         finally:

@@ -50,10 +50,20 @@ class Sweep:
         settings: of this run.
         go_on: asked before each page; False when the time is up or the process was told to end.
         skips: rows that refuse to be changed, remembered over the sweeps of a run.
+        trace: told of each page of items taken back; None without tracing.
     """
 
-    def __init__(self, conn: Connection, table: Table, settings: Settings, go_on: Callable[[], bool], skips: Skips) -> None:
+    def __init__(
+        self,
+        conn: Connection,
+        table: Table,
+        settings: Settings,
+        go_on: Callable[[], bool],
+        skips: Skips,
+        trace: Callable[[Reclaimed], None] | None = None,
+    ) -> None:
         self._conn, self._table, self._settings, self._go_on, self._skips = conn, table, settings, go_on, skips
+        self._trace = trace
         self._config = settings.config
         self.result = Swept()
 
@@ -91,6 +101,8 @@ class Sweep:
             self.result.reclaimed += len(page.items)
             self.result.repaired += page.repaired
             log_reclaimed(page)
+            if self._trace is not None:
+                self._trace(page)
             more = page.full or bool(page.refused)
 
     def _promote(self) -> None:

@@ -17,6 +17,7 @@ from typing import IO, Any
 from leasequeue import jsonio
 from leasequeue.errors import BadInput
 from leasequeue.item import Item
+from leasequeue.tracing import carrier
 from leasequeue.verdict import Repair, Resolve, Retry, Verdict
 from leasequeue_worker.context import Context
 from leasequeue_worker.held import Held
@@ -91,7 +92,7 @@ class ExecRunner:
     def _run(self, held: Held, given: IO[bytes], output: IO[bytes], errors: IO[bytes]) -> int:
         if self._closed:
             raise RuntimeError("the worker ends")
-        environment = variables(held.item, os.environ)
+        environment = variables(held.item, os.environ) | {name.upper(): value for name, value in carrier().items()}
         process = subprocess.Popen(
             self._command, stdin=given, stdout=output, stderr=errors, env=environment, start_new_session=True
         )

@@ -20,6 +20,7 @@ from leasequeue import jsonio
 from leasequeue.dsn import redact
 from leasequeue.errors import BadInput
 from leasequeue.item import Item
+from leasequeue.tracing import carrier
 from leasequeue.verdict import Repair, Resolve, Retry, Verdict
 from leasequeue_worker.context import Context
 from leasequeue_worker.held import Held
@@ -142,7 +143,7 @@ class HttpRunner:
             connection.connect()
             connection.sock.settimeout(None)
             _keep_alive(connection.sock)
-            connection.request("POST", self._path, jsonio.dumps(item.as_dict()).encode(), headers_of(item))
+            connection.request("POST", self._path, jsonio.dumps(item.as_dict()).encode(), headers_of(item) | carrier())
             answer = connection.getresponse()
             body = answer.read(MOST_BODY + 1)
             return verdict_of(answer.status, answer.reason, answer.headers, body, datetime.now(UTC))

@@ -17,6 +17,7 @@ from leasequeue_worker.link import Watchdog
 from leasequeue_worker.queuetable import QueueTable
 from leasequeue_worker.settings import Settings
 from leasequeue_worker.slots import FunctionRunner, Runner, ThreadSlots
+from leasequeue_worker.tracing import WorkerTracing
 from leasequeue_worker.transaction import Transactions, TransactionsAsync
 
 
@@ -37,7 +38,13 @@ class Slots(Protocol):
 
 
 def make_slots(
-    settings: Settings, board: Board, completions: Completions, table: QueueTable, watchdog: Watchdog, bound: dict[str, str]
+    settings: Settings,
+    board: Board,
+    completions: Completions,
+    table: QueueTable,
+    watchdog: Watchdog,
+    bound: dict[str, str],
+    spans: WorkerTracing | None = None,
 ) -> Slots:
     """Slots for the handler that was given; imports it.
 
@@ -48,6 +55,7 @@ def make_slots(
         table: the queue's table.
         watchdog: bounds the database calls of transactions.
         bound: fields of every log line, for children.
+        spans: makes spans around what runs; None without tracing.
 
     Raises:
         BadInput: it cannot be loaded; names what is missing.
@@ -58,7 +66,10 @@ def make_slots(
         return Transactions(source, table.get, lease_s=lease_s, watchdog=watchdog)
 
     def threads(make: Callable[[str], Runner]) -> ThreadSlots:
-        return ThreadSlots(board, completions, lambda name: (make(name), transactions()))
+        def runner(name: str) -> Runner:
+            return make(name) if spans is None else spans.runner(make(name))
+
+        return ThreadSlots(board, completions, lambda name: (runner(name), transactions()))
 
     target = settings.handler.target
     if settings.handler.kind == "exec":
@@ -70,7 +81,8 @@ def make_slots(
         return threads(_child_runners(settings, table, bound))
     handler = load_handler(str(target))
     if handler.is_async:
-        return AsyncSlots(board, completions, handler.call, lambda: TransactionsAsync(source, table.get, lease_s=lease_s))
+        call = handler.call if spans is None else spans.handler(handler.call)
+        return AsyncSlots(board, completions, call, lambda: TransactionsAsync(source, table.get, lease_s=lease_s))
     return threads(lambda _name: FunctionRunner(handler.call))
 
 

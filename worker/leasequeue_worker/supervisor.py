@@ -14,6 +14,7 @@ from typing import Any
 from leasequeue.process import logs
 from leasequeue.verdict import Release, Repair
 from leasequeue.workers import WorkerCounters
+from leasequeue_worker import tracing
 from leasequeue_worker.audit import AuditLog
 from leasequeue_worker.board import Board
 from leasequeue_worker.completion import Completions
@@ -72,9 +73,11 @@ class Worker:
         self._drain = Drain(settings.grace_s)
         self._signals, self._exit_code = 0, 0
         self._alarm = Waker()
-        audit = AuditLog(logs.SINK, self.worker_id, settings.queue or queue, enabled=settings.audit)
+        self._tracing = tracing.start(settings, self.worker_id)
+        make_audit = AuditLog if self._tracing is None else self._tracing.audit
+        audit = make_audit(logs.SINK, self.worker_id, settings.queue or queue, enabled=settings.audit)
         self._make_threads(audit)
-        self._slots = make_slots(settings, self._board, self._completions, self._table, self._watchdog, bound)
+        self._slots = make_slots(settings, self._board, self._completions, self._table, self._watchdog, bound, self._tracing)
         self._probes = Probes(settings.http_port, self._beats, self._why_not_ready, self._metrics.registry)
         self._gauges()
 
@@ -115,6 +118,8 @@ class Worker:
             phase = self._tick(time.monotonic(), phase)
         self._loop.end()
         self._loop.ended.wait(leave_s(self.settings.grace_s))
+        if self._tracing is not None:
+            self._tracing.flush()
         logs.get().info("worker_ended", held=len(self._board.registry))
         logs.flush()
         return self._exit_code
@@ -214,9 +219,9 @@ class Worker:
     # --- facts -------------------------------------------------------------------------------------------------------
 
     def _flushed(self, freed: bool) -> None:
-        self._loop.freed(freed)
         if self._presence.cordoned and not len(self._board.registry):
             self._presence.beat_now()
+        self._loop.freed(freed)
 
     def _counters(self) -> WorkerCounters:
         metrics, held = self._metrics, self._board.registry.all()
