@@ -1,6 +1,8 @@
 """Proves that the tests would notice: removes one guarantee at a time from a copy of the source and demands that named tests fail.
 
-    python -m devtools.mutants [--jobs 4] [NAME…]
+    python -m devtools.mutants [--jobs 4] [--out build/mutants.md] [NAME…]
+
+The result is a table of guarantees, also written as Markdown while the run goes on: guarantee, test, the line that went red without it.
 
 `tests/mutants.toml` lists the guarantees: the change that removes each (exact old text → new text), and the tests that must go red. A
 test counts as red when an assertion of its own fails; an import error, a syntax error or an error in a fixture does not count. The
@@ -10,6 +12,7 @@ working tree is never touched.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +28,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +45,8 @@ COPIED = (
     "pyproject.toml",
     "README.md",
 )
+OUT = Path("build/mutants.md")
+MOST_LINE = 300
 TIMEOUT_S = 600
 # How the message of a failed test begins when the test itself judged; everything else is an accident.
 JUDGED = ("AssertionError", "assert ", "Failed: ")
@@ -174,11 +180,21 @@ def judge(mutant: Mutant, junit: str) -> Verdict:
             message = line[0] if line else ""
             if failure.tag == "failure" and message.startswith(JUDGED):
                 for name in names:
-                    red.setdefault(name, message)
+                    red.setdefault(name, _asserted(failure, message))
             else:
                 accidents.append(message[:200])
     survived = [test for test in mutant.tests if test not in red]
     return Verdict(mutant, red, survived, accidents[0] if survived and accidents else "")
+
+
+def _asserted(failure: ElementTree.Element, message: str) -> str:
+    """Where the assertion stands, its source line, and what it found: `test_x.py:12: assert n == 1 → assert 2 == 1`."""
+    text = failure.text or ""
+    places = re.findall(r"^(?:\S*/)?(\w+\.py):(\d+): ", text, re.MULTILINE)
+    sources = re.findall(r"^>\s+(.*)$", text, re.MULTILINE)
+    place = f"{places[-1][0]}:{places[-1][1]}: " if places else ""
+    source = f"{sources[-1].strip()} → " if sources else ""
+    return f"{place}{source}{message.removeprefix('AssertionError: ')}"
 
 
 def _is_case_of(case: ElementTree.Element, test: str) -> bool:
@@ -197,10 +213,29 @@ def show(verdicts: Sequence[Verdict], console: Console) -> None:
         for number, test in enumerate(verdict.mutant.tests):
             said = verdict.red.get(test, f"SURVIVED {verdict.trouble}")
             name, guarantee = (verdict.mutant.name, verdict.mutant.guarantee) if number == 0 else ("", "")
-            table.add_row(name, guarantee, test.rpartition("/")[2], said[:160], style="" if test in verdict.red else "bold red")
+            table.add_row(name, guarantee, test.rpartition("/")[2], escape(said[:160]), style="" if test in verdict.red else "bold red")
     console.print(table)
     killed = sum(verdict.killed for verdict in verdicts)
     console.print(f"{killed} of {len(verdicts)} mutants noticed by every test named for them")
+
+
+def markdown(verdicts: Sequence[Verdict], total: int) -> str:
+    """The table of guarantees, for documents."""
+    killed = sum(verdict.killed for verdict in verdicts)
+    lines = [
+        "# Guarantees, and what goes red without them",
+        "",
+        f"{killed} of {len(verdicts)} mutants tried ({total} listed) were noticed by every test named for them.",
+        "",
+        "| guarantee | mutant | test | red line |",
+        "|---|---|---|---|",
+    ]
+    for verdict in verdicts:
+        for test in verdict.mutant.tests:
+            said = verdict.red.get(test, f"**NOT NOTICED** {verdict.trouble}")
+            cells = (verdict.mutant.guarantee, verdict.mutant.name, test.rpartition("/")[2], f"`{said[:MOST_LINE]}`")
+            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 @click.command(
@@ -208,7 +243,10 @@ def show(verdicts: Sequence[Verdict], console: Console) -> None:
 )
 @click.argument("names", nargs=-1)
 @click.option("--jobs", default=3, show_default=True, help="Mutants tried at a time.")
-def main(names: tuple[str, ...], jobs: int) -> None:
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=OUT, show_default=True, help="Markdown table, written after each mutant."
+)
+def main(names: tuple[str, ...], jobs: int, out: Path) -> None:
     """Command line of the module."""
     mutants = read_list()
     unknown = set(names) - {mutant.name for mutant in mutants}
@@ -216,12 +254,15 @@ def main(names: tuple[str, ...], jobs: int) -> None:
         raise click.BadParameter(f"no such mutant: {', '.join(sorted(unknown))}")
     chosen = [mutant for mutant in mutants if not names or mutant.name in names]
     console = Console(width=None if sys.stdout.isatty() else 200)
+    out.parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
         verdicts = []
         for verdict in pool.map(timed, chosen):
             console.print(f"{'killed  ' if verdict.killed else 'SURVIVED'} {verdict.mutant.name} ({verdict.took_s:.0f} s)")
             verdicts.append(verdict)
+            out.write_text(markdown(verdicts, len(mutants)), encoding="utf-8")
     show(verdicts, console)
+    console.print(f"table: {out}")
     sys.exit(0 if all(verdict.killed for verdict in verdicts) else 1)
 
 
