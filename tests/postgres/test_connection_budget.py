@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -11,6 +12,9 @@ import pytest
 
 from devtools.pgserver import PgServer
 from leasequeue.doctor import Code, Limits, diagnose
+from leasequeue.dsn import DsnSource
+from leasequeue_worker.settings import HandlerSpec, Settings
+from leasequeue_worker.supervisor import Worker
 from tests.support.processes import worker
 from tests.support.queues import Queue
 
@@ -81,3 +85,20 @@ def test_at_the_limit_leases_live_on_and_new_workers_wait(server: PgServer, queu
                 assert queue.wait_state(next_one, "RESOLVED")["leased_by"] != running.named("worker_started")[0]["worker_id"]
     assert not running.named("item_lost")
     assert not running.named("lease_unconfirmed")
+
+
+def test_nothing_is_leased_that_could_not_be_completed(queue: Queue) -> None:
+    """The claims have the last free connection: nothing is leased before renewals and completions have theirs."""
+    queue.add("", "", "")
+    spec = HandlerSpec("python", "tests.support.handlers:nothing")
+    made = Worker(Settings(DsnSource(dsn=queue.dsn), "public", "work", spec, concurrency=3, http_port=0))
+    loop, links = made._loop, (made._completions._link, made._renewal._link)
+    loop._turn(time.monotonic())
+    assert queue.states() == {"PENDING": 3}
+    for link in links:
+        assert link.connection
+    loop._next_claim = 0.0
+    loop._turn(time.monotonic())
+    assert queue.states() == {"ASSIGNED": 3}
+    for link in (loop._link, *links):
+        link.close()
