@@ -18,7 +18,7 @@ from tests.support.snippets import Block, Reader, blocks
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = (
-    "quickstart", "howto/adopt", "howto/handler", "howto/exec-http", "howto/plain-sql", "howto/repair", "howto/without-kubernetes",
+    "quickstart", "howto/enqueue", "howto/adopt", "howto/handler", "howto/exec-http", "howto/plain-sql", "howto/repair", "howto/without-kubernetes",
     "howto/uninstall", "howto/outgrow", "howto/content-pipeline",
 )  # fmt: skip
 
