@@ -1,7 +1,7 @@
 # LeaseQueue. Both main commands set up all they need; caches live outside the checkout (LEASEQUEUE_CACHE, default ~/.cache/leasequeue).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit postgres operator chart cluster mutants faults bench bench-short sim docs lock fmt generate venv alerts
+.PHONY: help demo test lint unit postgres operator chart cluster mutants faults bench bench-short sim docs lock fmt generate venv alerts sbom
 RUN := venv=$$(scripts/bootstrap.sh) && PATH="$$venv/bin:$$PATH"
 
 help: ## this list
@@ -42,6 +42,9 @@ lock: ## resolve the dependencies again into requirements/*.lock (hashes, no add
 	  case $$extra in worker|reclaimer) more="--extra tracing";; *) more="";; esac; \
 	  uv pip compile -q pyproject.toml --extra $$extra $$more --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	    --upgrade -o requirements/$$extra.lock; done
+
+sbom: ## what the images are made of: a CycloneDX file each, in build/sbom
+	@$(RUN) python -m devcluster sbom
 
 alerts: ## fire and resolve every alert on a real Kubernetes with Prometheus and Alertmanager; a table (about five minutes)
 	@$(RUN) python -m devtools.alertrun

@@ -176,6 +176,20 @@ def build_images(paths: ClusterPaths, names: tuple[str, ...], no_load: bool, as_
             click.echo(f"{image.spec.repository}:{image.key}")
 
 
+@main.command("sbom")
+@click.argument("names", nargs=-1)
+@click.option(
+    "--output", default="build/sbom", show_default=True, type=click.Path(file_okay=False, path_type=Path), help="Folder."
+)
+def write_sbom(names: tuple[str, ...], output: Path) -> None:
+    """Write what the images are made of: a CycloneDX file each, with their Debian and Python packages. Builds images that changed."""
+    from devcluster import sbom  # its library is needed by nothing else
+
+    lifecycle.check_machine()
+    for image in images.build(imagespec.select(names), _say):
+        click.echo(str(sbom.write(image, output)))
+
+
 @main.command()
 @name_option
 @click.argument("parts", nargs=-1)
