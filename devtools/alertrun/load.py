@@ -12,12 +12,14 @@ from collections.abc import Callable
 from devtools.alertrun.world import LOAD, World, signal_container
 
 PERIOD_S = 100.0
-MOST_PER_S = 8.0
+LEAST_PER_S, WAVE_PER_S = 2.0, 6.0
 BURST = 120
+BURST_AT_S = 20.0
 LANES = ("books", "music", "films")
 # Longer than the lease and the reclaimer's patience together.
 FROZEN_S = 25.0
-KILL_AT_S, FREEZE_AT_S = 40.0, 70.0
+# The second wave has begun then, so that no scale-down ends the frozen one.
+KILL_AT_S, FREEZE_AT_S = 40.0, 105.0
 
 
 class Load:
@@ -52,15 +54,24 @@ class Load:
 
     def _waves(self) -> None:
         began = time.monotonic()
-        due = [(KILL_AT_S, self._kill), (FREEZE_AT_S, self._freeze), (FREEZE_AT_S + FROZEN_S, self._thaw)]
+        due = [
+            (BURST_AT_S, self._burst), (KILL_AT_S, self._kill), (FREEZE_AT_S, self._freeze), (FREEZE_AT_S + FROZEN_S, self._thaw),
+        ]  # fmt: skip
         owed = 0.0
         while not self._stopping.wait(1.0):
             passed = time.monotonic() - began
-            owed += MOST_PER_S * max(0.0, math.sin(2 * math.pi * passed / PERIOD_S)) + (BURST if 20 <= passed < 21 else 0)
-            self._world.enqueue_tasks(LOAD, [self._task() for _ in range(int(owed))])
+            owed += LEAST_PER_S + WAVE_PER_S * max(0.0, math.sin(2 * math.pi * passed / PERIOD_S))
+            self._enqueue(int(owed))
             owed %= 1
             while due and passed >= due[0][0]:
                 due.pop(0)[1]()
+
+    def _enqueue(self, count: int) -> None:
+        self._world.enqueue_tasks(LOAD, [self._task() for _ in range(count)])
+
+    def _burst(self) -> None:
+        self._say(f"{LOAD}: {BURST} items at once")
+        self._enqueue(BURST)
 
     def _task(self) -> tuple[str, str | None]:
         dice = self._rng.random()
