@@ -11,14 +11,15 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MultipleLocator
 from PIL import Image
 
 COLUMNS = 3
 COLOURS = 64
+MINUTE = 60
 UNITS = {"s": "seconds", "ops": "a second", "percentunit": "share", "short": ""}
 STYLE: dict[Any, Any] = {
-    "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3,
     "axes.titlesize": 10, "axes.titleweight": "bold", "legend.fontsize": 7.5, "legend.frameon": False, "legend.handlelength": 1.2,
 }  # fmt: skip
 
@@ -55,7 +56,8 @@ def _row(title: str, panels: Sequence[Mapping[str, Any]], folder: Path) -> Path:
 
 def _panel(axes: Axes, panel: Mapping[str, Any], start: float) -> None:
     axes.set_title(panel["title"], loc="left")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds / 60:g} min"))
+    axes.xaxis.set_major_locator(MultipleLocator(MINUTE))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds / MINUTE:g} min"))
     series = [(name, [((at - start), value) for at, value in points]) for name, points in panel["series"] if points]
     if panel["kind"] == "state-timeline":
         _states(axes, series)

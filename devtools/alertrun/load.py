@@ -17,7 +17,7 @@ BURST = 120
 BURST_AT_S = 20.0
 LANES = ("books", "music", "films")
 # Longer than the lease and the reclaimer's patience together.
-FROZEN_S = 25.0
+FROZEN_S = 32.0
 # The second wave has begun then, so that no scale-down ends the frozen one.
 KILL_AT_S, FREEZE_AT_S = 40.0, 105.0
 

@@ -42,7 +42,7 @@ def lease_queue(name: str, database: str, **spec: dict[str, Any]) -> Manifest:
     """
     plain: dict[str, dict[str, Any]] = {
         "database": {"secretRef": {"name": database, "key": "uri"}, "table": name},
-        "lease": {"maxInflight": 100, "reclaimAfterSeconds": 10, "lockTimeoutMs": 5000},
+        "lease": {"maxInflight": 100, "reclaimAfterSeconds": 10, "lockTimeoutMs": 10_000},
         "worker": {
             "handler": f"{MODULE}:handle",
             "terminationGracePeriodSeconds": 5,
