@@ -1,11 +1,14 @@
-"""Hook of mkdocs: fills in the navigation's entries that end in `*`.
+"""Hooks of mkdocs.
 
-Design notes, runbooks and reference pages come and go with the code; each such entry stands for the pages of its folder that the
-navigation does not name, by their file names.
+Design notes, runbooks and reference pages come and go with the code: a navigation entry that ends in `*` stands for the pages of its
+folder that the navigation does not name, by their file names.
+
+Pages are CommonMark, as they are read in the repository; Python-Markdown is stricter about lists and tables, so their text is adapted.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,41 @@ def on_config(config: Any) -> Any:
     """Called by mkdocs once the configuration is read."""
     config["nav"] = filled(config["nav"], Path(config["docs_dir"]))
     return config
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Called by mkdocs with the text of each page."""
+    return adapted(markdown)
+
+
+def adapted(text: str) -> str:
+    """CommonMark as Python-Markdown reads it.
+
+    What belongs to numbered items is indented by four columns; a list or table that follows a paragraph gets an empty line before it.
+    """
+    lines: list[str] = []
+    in_list, in_block, before = False, False, ""
+    for line in text.split("\n"):
+        if line.startswith("```") and not in_list:
+            in_block = not in_block
+        elif not in_block:
+            if line and not line.startswith(" "):
+                in_list = _NUMBERED.match(line) is not None
+            if _begins(line, before):
+                lines.append("")
+        lines.append(f" {line}" if in_list and line.startswith("   ") else line)
+        before = line
+    return "\n".join(lines)
+
+
+_NUMBERED = re.compile(r"\d+\. ")
+_ITEM = re.compile(r"(?:[-*]|\d+\.) ")
+
+
+def _begins(line: str, before: str) -> bool:
+    """True for the first line of a list or table right after a paragraph's."""
+    paragraph = bool(before) and before[0] not in " |#-*<>`" and not _ITEM.match(before)
+    return paragraph and (line.startswith("|") or _ITEM.match(line) is not None)
 
 
 def filled(nav: list[Any], docs: Path) -> list[Any]:

@@ -86,6 +86,23 @@ def test_the_navigation_is_filled_in(tmp_path: Path) -> None:
     assert docs_hooks.filled(nav, tmp_path) == [{"Start": "a.md"}, {"More": ["in/y.md", "in/x.md"]}]
 
 
+def test_numbered_items_keep_what_belongs_to_them() -> None:
+    text = "1. One\n\n   ```sh\n   a\n     b\n   ```\n\n2. Two\n   goes on\n\nAfter\n\n```text\n1. x\n   y\n```\n"
+    wanted = "1. One\n\n    ```sh\n    a\n      b\n    ```\n\n2. Two\n    goes on\n\nAfter\n\n```text\n1. x\n   y\n```\n"
+    assert docs_hooks.adapted(text) == wanted
+
+
+def test_lists_and_tables_may_follow_a_paragraph() -> None:
+    assert docs_hooks.adapted("Text:\n- a\n- b\n") == "Text:\n\n- a\n- b\n"
+    assert docs_hooks.adapted("Text\n| a |\n|---|\n| b |") == "Text\n\n| a |\n|---|\n| b |"
+    assert docs_hooks.adapted("- a\n  goes on\n- b\n\n| c |\n|---|") == "- a\n  goes on\n- b\n\n| c |\n|---|"
+
+
+def test_numbered_lists_are_not_torn(site: Path) -> None:
+    page = (site / "howto/content-pipeline/index.html").read_text()
+    assert (page.count("<ol>"), page.count("</ol>")) == (1, 1)
+
+
 # --- what pages show -----------------------------------------------------------------------------------------------------
 
 
