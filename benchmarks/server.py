@@ -15,6 +15,7 @@ SETTINGS = {
     "max_wal_size": "4GB",
     "checkpoint_timeout": "15min",
     "autovacuum_naptime": "1min",
+    "max_connections": "400",
 }
 
 

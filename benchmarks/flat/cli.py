@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -38,17 +38,8 @@ def main(rows: int, items: int, parts: str, strict: bool, out: Path | None) -> N
     def say(line: str) -> None:
         console.print(f"[dim]{time.monotonic() - began:6.0f} s[/] {line}", highlight=False)
 
-    figures: list[Figure] = []
     with bench_server() as server:
-        dsn = server.dsn()
-        made: dict[str, Callable[[], list[Figure]]] = {
-            "history": partial(measures.history, dsn, say, rows),
-            "pinned": partial(measures.pinned, dsn, say, items),
-            "lanes": partial(measures.lanes, dsn, say),
-            "renewal": partial(measures.renewal, dsn, say),
-        }
-        for part in parts.split(","):
-            figures += made[part]()
+        figures = measured(server.dsn(), say, rows, items, parts.split(","))
     console.print(table(figures))
     directory = out or cache_dir("bench", "results")
     directory.mkdir(parents=True, exist_ok=True)
@@ -57,6 +48,25 @@ def main(rows: int, items: int, parts: str, strict: bool, out: Path | None) -> N
     console.print(f"saved {path}; {time.monotonic() - began:.0f} s")
     if strict and not all(figure.ok for figure in figures):
         raise SystemExit(1)
+
+
+def measured(dsn: str, say: measures.Say, rows: int, items: int, parts: Sequence[str] = PARTS) -> list[Figure]:
+    """All figures of the parts.
+
+    Args:
+        dsn: a database of its own.
+        say: progress.
+        rows: RESOLVED rows beside which claims are timed.
+        items: items claimed under a pinned xmin.
+        parts: what to measure.
+    """
+    made: dict[str, Callable[[], list[Figure]]] = {
+        "history": partial(measures.history, dsn, say, rows),
+        "pinned": partial(measures.pinned, dsn, say, items),
+        "lanes": partial(measures.lanes, dsn, say),
+        "renewal": partial(measures.renewal, dsn, say),
+    }
+    return [figure for part in parts for figure in made[part]()]
 
 
 def table(figures: list[Figure]) -> Table:

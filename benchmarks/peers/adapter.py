@@ -56,10 +56,11 @@ class Workers:
         procs: how many.
 
     Raises:
-        Failed: one of them did not become ready within a minute.
+        Failed: one of them did not become ready in time: a minute, and two seconds more a process.
     """
 
     def __init__(self, command: list[str], options: dict[str, Any], dsn: str, procs: int) -> None:
+        self.timeline: list[tuple[float, int]] = []  # when how many handler calls had been reported
         self._counts = [0] * procs
         self._answers: list[dict[str, Any] | None] = [None] * procs
         self._ready = 0
@@ -76,7 +77,7 @@ class Workers:
         self._readers = [threading.Thread(target=self._read, args=(number,), daemon=True) for number in range(procs)]
         for reader in self._readers:
             reader.start()
-        self._wait(lambda: self._ready == procs, READY_S, "not ready")
+        self._wait(lambda: self._ready == procs, READY_S + 2 * procs, "not ready")
 
     def _read(self, number: int) -> None:
         stream = self._processes[number].stdout
@@ -85,6 +86,7 @@ class Workers:
             with self._changed:
                 if line.startswith("P "):
                     self._counts[number] = int(line[2:])
+                    self.timeline.append((time.perf_counter(), sum(self._counts)))
                 elif line.startswith("READY"):
                     self._ready += 1
                 elif line.startswith("{"):

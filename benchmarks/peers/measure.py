@@ -21,7 +21,9 @@ from benchmarks.server import url
 from devtools.pgserver import PgServer
 
 DRAIN_LIMIT_S = 150.0
+ENQUEUE_LIMIT_S = 180.0
 SETTLE_S = 2.0
+SETTLE_EACH_S = 0.15
 
 
 class Bench:
@@ -68,31 +70,47 @@ class Bench:
         Raises:
             Failed: not every job was handled exactly once and finished.
         """
-        options = who.options(variant)
-        with self.fresh(who, options) as db:
-            self.call(who, "enqueue", {**options, **who.enqueue.get("bulk", {}), "n": n, "how": "bulk"}, db)
-            with self.connect(db) as conn:
-                conn.execute("VACUUM ANALYZE")
-                conn.execute("CHECKPOINT")
-                workers = Workers(who.command(self.cache), options, url(self.server, db), variant.procs)
-                try:
-                    figures = self._timed(who, workers, conn, n)
-                    answers = workers.stop()
-                finally:
-                    workers.kill()
-                check_counts(who, conn, answers, n)
-        return {"contender": who.name, "variant": variant.name, "shape": variant.shape, "n": n, **figures, **extras(answers)}
+        with self.fresh(who, who.options(variant)) as db:
+            return self.drain_in(db, who, variant, n)
+
+    def drain_in(self, db: str, who: Contender, variant: Variant, n: int, **options: Any) -> dict[str, Any]:
+        """`drain` in a database that is there already, which may hold finished jobs.
+
+        Args:
+            db: the database.
+            who: the contender.
+            variant: its configuration.
+            n: jobs.
+            options: further ones.
+        """
+        given = {**who.options(variant), **options}
+        self.call(who, "enqueue", {**given, **who.enqueue.get("bulk", {}), "n": n, "how": "bulk"}, db, ENQUEUE_LIMIT_S)
+        with self.connect(db) as conn:
+            conn.execute("VACUUM ANALYZE")
+            conn.execute("CHECKPOINT")
+            before = finished(who, conn)
+            workers = Workers(who.command(self.cache), given, url(self.server, db), variant.procs)
+            try:
+                figures = self._timed(who, workers, conn, n)
+                answers = workers.stop()
+            finally:
+                workers.kill()
+            check_counts(who, conn, answers, n, before)
+        return {
+            "contender": who.name, "variant": variant.name, "shape": variant.shape, "n": n, **figures, **thirds(workers.timeline, n),
+            **extras(answers),
+        }  # fmt: skip
 
     def _timed(self, who: Contender, workers: Workers, conn: psycopg.Connection[Any], n: int) -> dict[str, Any]:
         pid = self.server.pid
         server0, worker0, host0 = tree_cpu_s(pid), workers.cpu_s(), host_cpu()
         (lsn,) = fetch(conn, "SELECT pg_current_wal_insert_lsn()")
         began = workers.go()
-        workers.wait_count(n, DRAIN_LIMIT_S)
-        while fetch(conn, f"SELECT EXISTS (SELECT FROM {who.remaining})")[0]:
-            if time.perf_counter() - began > DRAIN_LIMIT_S:
-                raise Failed(f"{fetch(conn, f'SELECT count(*) FROM {who.remaining}')[0]} jobs were called but not finished")
-            time.sleep(0.002)
+        resident = []
+        for share in (0.1, 0.5, 1.0):
+            workers.wait_count(int(n * share), DRAIN_LIMIT_S)
+            resident.append(max(workers.resident_bytes()) / 1e6)
+        self._wait_finished(who, conn, began)
         seconds = time.perf_counter() - began
         server1, worker1, host1 = tree_cpu_s(pid), workers.cpu_s(), host_cpu()
         wal = conn.execute("SELECT pg_current_wal_insert_lsn() - %s::pg_lsn", [lsn]).fetchone()
@@ -106,7 +124,8 @@ class Bench:
             "wal_bytes": float(wal[0]) / n if wal else 0.0,
             "idle_percent": (host1.idle - host0.idle) / seconds / cores * 100,
             "steal_percent": (host1.steal - host0.steal) / seconds / cores * 100,
-            "resident_mb": max(workers.resident_bytes()) / 1e6,
+            "resident_mb": resident[-1],
+            "resident_on_the_way": resident,
         }
 
     def latency(self, who: Contender, variant: Variant, rate: int, seconds: int) -> dict[str, Any]:
@@ -139,6 +158,38 @@ class Bench:
             "worker_percent": (worker1 - worker0) / seconds * 100,
         }  # fmt: skip
 
+    def rush(self, who: Contender, variant: Variant, n: int) -> dict[str, Any]:
+        """Workers that wait at an empty queue, then `n` jobs in bulk: from before the enqueue until the last is finished.
+
+        Raises:
+            Failed: not every job was handled exactly once and finished.
+        """
+        options = {**who.options(variant), "latency": True}
+        with self.fresh(who, options) as db, self.connect(db) as conn:
+            workers = Workers(who.command(self.cache), options, url(self.server, db), variant.procs)
+            try:
+                workers.go()
+                time.sleep(SETTLE_S + SETTLE_EACH_S * variant.procs)
+                server0, worker0, began = tree_cpu_s(self.server.pid), workers.cpu_s(), time.perf_counter()
+                self.call(
+                    who, "enqueue", {**options, **who.enqueue.get("bulk", {}), "n": n, "how": "bulk"}, db, ENQUEUE_LIMIT_S
+                )
+                workers.wait_count(n, DRAIN_LIMIT_S)
+                self._wait_finished(who, conn, began)
+                seconds = time.perf_counter() - began
+                cpu_s = tree_cpu_s(self.server.pid) - server0 + workers.cpu_s() - worker0
+                answers = workers.stop()
+            finally:
+                workers.kill()
+            check_counts(who, conn, answers, n)
+        return {"contender": who.name, "variant": variant.name, "n": n, "drain_rate": n / seconds, "cpu_us": cpu_s / n * 1e6}
+
+    def _wait_finished(self, who: Contender, conn: psycopg.Connection[Any], began: float) -> None:
+        while fetch(conn, f"SELECT EXISTS (SELECT FROM {who.remaining})")[0]:
+            if time.perf_counter() - began > DRAIN_LIMIT_S:
+                raise Failed(f"{fetch(conn, f'SELECT count(*) FROM {who.remaining}')[0]} jobs were called but not finished")
+            time.sleep(0.002)
+
     def enqueue(self, who: Contender, how: str, n: int) -> dict[str, Any]:
         """Enqueue `n` jobs one by one, one by one with an effect in the caller's transaction, or in bulk.
 
@@ -161,8 +212,34 @@ class Bench:
             "call_p50_ms": answer.get("call_p50_ms"),
         }  # fmt: skip
 
+    def wake_cost(self, who: Contender, how: str, n: int) -> dict[str, Any]:
+        """What the notification costs an enqueue call while somebody listens: calls with and without it in turn, `n` of each."""
+        with self.fresh(who, who.opts) as db, self.connect(db) as conn:
+            conn.execute("CREATE TABLE effect (n bigint)")
+            answer = self.call(who, "wakecost", {**who.opts, "how": how, "n": n}, db)
+        return {"contender": who.name, "variant": how, "n": n, **answer}
 
-def check_counts(who: Contender, conn: psycopg.Connection[Any], answers: list[dict[str, Any]], n: int) -> None:
+
+def finished(who: Contender, conn: psycopg.Connection[Any]) -> int:
+    """Rows of finished jobs."""
+    return int(fetch(conn, f"SELECT count(*) FROM {who.done}")[0]) if who.done else 0
+
+
+def thirds(timeline: list[tuple[float, int]], n: int) -> dict[str, float]:
+    """Jobs a second early (from a tenth to four tenths of all) and late (from seven tenths to the end); nothing of a drain that was over
+    before it could be seen."""
+
+    def reached(share: float) -> float | None:
+        return next((at for at, count in timeline if count >= n * share), None)
+
+    marks = [reached(share) for share in (0.1, 0.4, 0.7, 1.0)]
+    if None in marks or len(timeline) < 10:
+        return {}
+    a, b, c, d = (mark for mark in marks if mark is not None)
+    return {"early_rate": n * 0.3 / (b - a), "late_rate": n * 0.3 / (d - c)} if b > a and d > c else {}
+
+
+def check_counts(who: Contender, conn: psycopg.Connection[Any], answers: list[dict[str, Any]], n: int, before: int = 0) -> None:
     """Handler calls, their sum (a lost and a doubled job would not cancel out) and the contender's own tables.
 
     Raises:
@@ -174,7 +251,7 @@ def check_counts(who: Contender, conn: psycopg.Connection[Any], answers: list[di
         "unfinished rows": (fetch(conn, f"SELECT count(*) FROM {who.remaining}")[0], 0),
     }
     if who.done:
-        facts["finished rows"] = (fetch(conn, f"SELECT count(*) FROM {who.done}")[0], n)
+        facts["finished rows"] = (finished(who, conn) - before, n)
     for answer in answers:
         for name, (found, wanted) in answer.get("checks", {}).items():
             facts[name] = (facts.get(name, (0, 0))[0] + found, facts.get(name, (0, 0))[1] + wanted)

@@ -1,7 +1,4 @@
-"""Draws a saved run: `python plots.py peers.json` writes drain.png, cost.png and latency.png beside it.
-
-Needs matplotlib (the extra `bench`); the harness runs it in the peers' environment, so nothing of ours is imported.
-"""
+"""Draws a saved run: `python plots.py peers.json` writes its pictures beside it. Nothing of ours is imported."""
 
 from __future__ import annotations
 
@@ -68,8 +65,48 @@ def latency(runs: list[Run], target: Path) -> None:
     _save(fig, target)
 
 
+def enqueue(runs: list[Run], target: Path) -> None:
+    """Jobs a second by each way to enqueue."""
+    ways = [how for how in ("one", "tx", "bulk") if any(run["variant"] == how for run in runs)]
+    fig, axes = plt.subplots(1, len(ways), figsize=(4.2 * len(ways), 3.4), squeeze=False)
+    for ax, how in zip(axes[0], ways, strict=True):
+        names = list(dict.fromkeys(run["contender"] for run in runs if run["variant"] == how))
+        rates = [statistics.median(r["rate"] for r in runs if (r["contender"], r["variant"]) == (n, how)) for n in names]
+        pairs = sorted(zip(rates, names, strict=True))
+        ax.barh([name for _, name in pairs], [rate for rate, _ in pairs], color=[_colour(name) for _, name in pairs])
+        ax.set_xlabel(f"jobs/s, {WAYS[how]}")
+    _save(fig, target)
+
+
+WAYS = {"one": "one by one", "tx": "in the caller's transaction", "bulk": "in bulk"}
+FIGURES = {"history": "beside a history", "pinned": "under a pinned xmin", "lanes": "in lanes", "crowd": "by many processes"}
+
+
+def flat(runs: list[Run], target: Path) -> None:
+    """What stays of each one's drain in the hard case; 1 is flat."""
+    figures = [figure for figure in FIGURES if any(run["figure"] == figure for run in runs)]
+    fig, axes = plt.subplots(1, len(figures), figsize=(3.6 * len(figures), 3.4), squeeze=False)
+    for ax, figure in zip(axes[0], figures, strict=True):
+        kept: dict[str, float] = {}
+        for name in dict.fromkeys(run["contender"] for run in runs if run["figure"] == figure):
+            sides = [
+                [r["drain_rate"] for r in runs if (r["contender"], r["figure"], r["case"]) == (name, figure, case)]
+                for case in ("base", "hard")
+            ]
+            if all(sides):
+                kept[name] = statistics.median(sides[1]) / statistics.median(sides[0])
+        ax.barh(list(kept), list(kept.values()), color=[_colour(name) for name in kept])
+        ax.axvline(1.0, color="#444", linewidth=0.8)
+        ax.set_xlabel(FIGURES[figure])
+    _save(fig, target)
+
+
+def _colour(name: str) -> str:
+    return OURS if name.startswith("leasequeue") else OTHERS
+
+
 def _colours(bars: list[tuple[str, list[Run]]]) -> list[str]:
-    return [OURS if name.startswith("leasequeue") else OTHERS for name, _ in bars]
+    return [_colour(name) for name, _ in bars]
 
 
 def _save(fig: Any, target: Path) -> None:
@@ -87,6 +124,10 @@ def main(path: Path) -> None:
         cost(results["drain"], path.with_name("cost.png"))
     if any(run["how"] == "wake" for run in results["latency"]):
         latency(results["latency"], path.with_name("latency.png"))
+    if results["enqueue"]:
+        enqueue(results["enqueue"], path.with_name("enqueue.png"))
+    if results["flat"]:
+        flat(results["flat"], path.with_name("flat.png"))
 
 
 if __name__ == "__main__":

@@ -52,6 +52,9 @@ class Contender(BaseModel):
         wake: latency with notifications; None where there are none.
         poll: latency by polling; None where it cannot be had alone.
         enqueue: options of each way to enqueue: one, tx, bulk.
+        history: SQL that adds finished rows numbered from {low} to {high}; None where none are kept.
+        crowd: configuration of one of many processes, each of which claims little; None leaves it out.
+        lanes: options under which jobs are spread over lanes that run one job at a time; None where there is no such thing.
         fate: what becomes of a finished row.
     """
 
@@ -69,6 +72,9 @@ class Contender(BaseModel):
     wake: Variant | None = None
     poll: Variant | None = None
     enqueue: dict[Literal["one", "tx", "bulk"], dict[str, Any]] = Field(default_factory=dict)
+    history: str | None = None
+    crowd: Variant | None = None
+    lanes: dict[str, Any] | None = None
     fate: str = "kept"
 
     def options(self, variant: Variant) -> dict[str, Any]:

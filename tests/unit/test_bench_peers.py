@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from benchmarks.flat.figures import compare, fact
 from benchmarks.peers import gates, stats
+from benchmarks.peers.flat import CROWD
 from benchmarks.peers.install import stamp_of
+from benchmarks.peers.measure import thirds
 from benchmarks.peers.spec import HERE, Contender, Variant, chosen, load
 
 CONTENDERS = load(HERE / "contenders.toml")
@@ -166,7 +169,64 @@ def test_locks_have_hashes_and_name_no_registry() -> None:
     node = (HERE / "adapters/package-lock.json").read_text()
     assert '"resolved"' not in node
     assert '"integrity"' in node
-    lines = (HERE / "requirements.lock").read_text().splitlines()
+    lines = [line for name in ("requirements.lock", "node.lock") for line in (HERE / name).read_text().splitlines()]
     pins = [line for line in lines if line and not line.startswith((" ", "#"))]
     assert pins
     assert all("==" in line and line.endswith("\\") for line in pins)
+
+
+@pytest.mark.parametrize(("ratio", "ok"), [(1.1, True), (1.11, False)])
+def test_wake_up_may_cost_a_tenth_of_an_enqueue_call(ratio: float, ok: bool) -> None:
+    runs = [{"contender": "leasequeue", "variant": "one", "ratio": r} for r in (ratio, ratio, 9.0)]
+    assert [(gate.wanted, gate.ok) for gate in gates.wake_gates(runs)] == [("≤ 1.1", ok)]
+
+
+@pytest.mark.parametrize(("end", "ok"), [(66.0, True), (66.1, False)])
+def test_memory_gate_compares_the_end_with_the_first_tenth(end: float, ok: bool) -> None:
+    (found,) = gates.memory_gates([{"n": 1_000_000, "resident_on_the_way": [60.0, 90.0, end]}])
+    assert ("1,000,000" in found.name, found.ok) == (True, ok)
+
+
+def test_flat_figures_become_gates_where_they_have_a_limit_or_a_wanted_fact() -> None:
+    figures = [
+        compare("claim", [1.0], [1.3], 1.2), compare("the same, p95", [1.0], [9.0], None),
+        fact("buffers", "189 buffers", "shown", ok=True), fact("HOT", "80.0%", "≥ 90 %", ok=False),
+    ]  # fmt: skip
+    found = gates.flat_gates(figures)
+    assert [(g.name, g.found, g.wanted, g.ok) for g in found] == [
+        ("claim", "1.30", "≤ 1.2", False), ("HOT", "80.0%", "≥ 90 %", False)
+    ]  # fmt: skip
+
+
+def test_first_place_is_an_aim_and_no_failure() -> None:
+    runs = [run("leasequeue", 40, variant="v"), run("graphile-worker", 50, variant="v")]
+    found = gates.drain_gates(runs, [who("leasequeue", "ours"), who("graphile-worker")], 0.8)
+    (rank,) = [gate for gate in found if gate.aim]
+    assert (rank.found, rank.ok) == ("0.80", False)
+    assert gates.verdict([rank]) == {"passed": 0, "failed": 0}
+
+
+def test_the_pace_early_and_late_in_a_drain() -> None:
+    """100 jobs: 1 a second up to the 40th, 2 a second after it."""
+    timeline = [(float(n if n <= 40 else 40 + (n - 40) / 2), n) for n in range(1, 101)]
+    found = thirds(timeline, 100)
+    assert found["early_rate"] == pytest.approx(1.0)
+    assert found["late_rate"] == pytest.approx(2.0)
+    assert thirds(timeline[:50], 100) == {}, "it never came to its end"
+    assert thirds([(1.0, 100)], 100) == {}, "it was over at the first look"
+
+
+def test_histories_are_of_finished_jobs_and_numbered() -> None:
+    found = {contender.name: contender.history for contender in CONTENDERS if contender.history}
+    assert {"leasequeue", "raw", "River", "pg-boss", "Procrastinate"} <= set(found)
+    for statement in found.values():
+        assert "{low}" in statement
+        assert "{high}" in statement
+
+
+def test_a_pinned_snapshot_and_a_crowd_are_for_ours_raw_and_every_peer() -> None:
+    crowds = {contender.name for contender in CONTENDERS if contender.crowd}
+    assert {"leasequeue", "raw", "graphile-worker", "pg-boss", "River", "PgQueuer (asyncpg)", "Procrastinate"} == crowds
+    ours = next(contender for contender in CONTENDERS if contender.name == "leasequeue")
+    assert ours.crowd is not None
+    assert ours.crowd.opts["replicas"] == CROWD

@@ -36,7 +36,7 @@ if (action === 'version') {
     const t = performance.now(); const chunk = O.chunk ?? 5000
     for (let a = 0; a < O.n; a += chunk) {
       const specs = []
-      for (let i = a; i < Math.min(O.n, a + chunk); i++) specs.push({ identifier: 'bench', payload: { n: i } })
+      for (let i = a; i < Math.min(O.n, a + chunk); i++) specs.push({ identifier: 'bench', payload: { n: i }, ...(O.lanes ? { queueName: `lane-${i % O.lanes}` } : {}) })
       await utils.addJobs(specs)
     }
     out({ seconds: (performance.now() - t) / 1e3 })

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import statistics
 import sys
 import tempfile
 import time
@@ -37,13 +38,14 @@ def setup() -> None:
             conn.execute(REVIEW_QUEUE, prepare=False)
             adopt(conn, TABLE)
         else:
-            create(conn, TABLE, columns=[ColumnSpec.parse(text) for text in COLUMNS])
+            create(conn, TABLE, columns=[ColumnSpec.parse(text) for text in COLUMNS], strict_lanes="lanes" in O)
 
 
 def row(number: int, decision: str = "UNMATCHED", source: str = "") -> dict[str, Any]:
     """One review item."""
     return {
-        "idempotency_key": f"key-{number:08d}",
+        **({"lane": f"lane-{number % O['lanes']}"} if "lanes" in O else {}),
+        "idempotency_key": f"{O.get('prefix', '')}key-{number:08d}",
         "ledger_entity": "ACME-EU",
         "variance_amount": number,
         "match_decision": decision,
@@ -89,6 +91,7 @@ def work() -> None:
         str(_free_port()),
     ]
     flags += ["--max-replicas", str(O.get("replicas", 1)), "--max-inflight", str(O.get("max_inflight", 1000))]
+    flags += ["--strict-lanes"] if "lanes" in O else []
     flags += ["--audit" if O.get("audit", True) else "--no-audit", "--wakeup" if O.get("wakeup", True) else "--no-wakeup"]
     if "poll_ms" in O:
         flags += ["--poll-interval-ms", str(O["poll_ms"])]
@@ -121,6 +124,26 @@ def produce() -> None:
     sent(calls, late)
 
 
+def wakecost() -> None:
+    """Single enqueues with and without their notification, in turn, while a session listens: the medians and their ratio."""
+    taken: dict[bool, list[float]] = {True: [], False: []}
+    with connect(DSN) as conn, connect(DSN) as listener:
+        table = Table.load(conn, TABLE)
+        listener.execute(f"LISTEN {table.channel}")
+        for number in range(2 * O["n"]):
+            notify = number % 4 in (0, 3)  # each comes first as often as the other
+            began = time.perf_counter()
+            if O["how"] == "tx":
+                _with_effect(conn, table, number, notify)
+            else:
+                leasequeue.enqueue(conn, table, [row(number)], notify=notify)
+            taken[notify].append(time.perf_counter() - began)
+            if number % 100 == 0:
+                listener.execute("SELECT 1")  # takes in what was notified
+    with_ms, without_ms = (statistics.median(taken[notify]) * 1e3 for notify in (True, False))
+    out({"with_ms": with_ms, "without_ms": without_ms, "ratio": with_ms / without_ms})
+
+
 def version() -> None:
     """Our version."""
     from importlib.metadata import version as installed
@@ -128,4 +151,4 @@ def version() -> None:
     out({"version": installed("leasequeue")})
 
 
-{"setup": setup, "enqueue": enqueue, "work": work, "produce": produce, "version": version}[sys.argv[1]]()
+{"setup": setup, "enqueue": enqueue, "work": work, "produce": produce, "wakecost": wakecost, "version": version}[sys.argv[1]]()

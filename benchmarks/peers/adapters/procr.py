@@ -56,7 +56,10 @@ async def enqueue() -> None:
         else:
             began = time.perf_counter()
             for start in range(0, n, chunk):
-                await bench.batch_defer_async(*({"n": i} for i in range(start, min(n, start + chunk))))
+                numbers, lanes = range(start, min(n, start + chunk)), O.get("lanes")
+                for lane in range(lanes or 1):  # one lock a call
+                    jobs = bench.configure(lock=f"lane-{lane}") if lanes else bench
+                    await jobs.batch_defer_async(*({"n": i} for i in numbers if not lanes or i % lanes == lane))
             enqueued(time.perf_counter() - began)
 
 

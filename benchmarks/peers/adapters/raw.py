@@ -35,7 +35,14 @@ def setup() -> None:
 
 def row(number: int, decision: str = "UNMATCHED", source: str = "") -> tuple[Any, ...]:
     """One review item."""
-    return (f"key-{number:08d}", "ACME-EU", number, decision, uuid.uuid4(), source or f"{number * 2654435761 % (1 << 64):064x}")
+    return (
+        f"{O.get('prefix', '')}key-{number:08d}",
+        "ACME-EU",
+        number,
+        decision,
+        uuid.uuid4(),
+        source or f"{number * 2654435761 % (1 << 64):064x}",
+    )
 
 
 def enqueue() -> None:
