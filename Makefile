@@ -22,8 +22,8 @@ mutants: ## take each guarantee out of a copy of the engine and see its test go 
 faults: ## 20,000 items under every fault we can make; lost 0, doubled 0
 	@$(RUN) python -m devtools.faultrun
 
-bench: ## LeaseQueue beside its peers, and what stays flat; tables and plots (about 20 minutes)
-	@$(RUN) python -m benchmarks.peers && $(RUN) python -m benchmarks.flat
+bench: ## LeaseQueue beside its peers, and what stays flat: tables, plots in build/bench (up to 20 minutes on two idle cores)
+	@$(RUN) python -m benchmarks.peers --out build/bench
 
 bench-short: ## two minutes: is the drain through the worker at least half of raw?
 	@$(RUN) python -m benchmarks.peers --only leasequeue,raw --parts drain --n 6000 --calibrate 0 --rounds 3 --of-raw 0.5 --strict
