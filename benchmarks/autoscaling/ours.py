@@ -11,7 +11,7 @@ from leasequeue_operator.scaling import saved, shrink
 from leasequeue_operator.scaling.decide import Decision, Sample, ScalingSpec, ScalingState, decide
 
 LOOK_S = 2.0
-DEFAULT_WINDOW_S = ScalingSpec().stabilization_s
+DEFAULT_WINDOW_S, DEFAULT_SLACK = ScalingSpec().stabilization_s, ScalingSpec().slack
 EPOCH = 1_800_000_000.0
 
 
@@ -37,7 +37,7 @@ class LeaseQueue(Scaler):
 
     name = "LeaseQueue"
 
-    def __init__(self, trace: Trace, stabilization_s: float = DEFAULT_WINDOW_S, slack: float = 1.0) -> None:
+    def __init__(self, trace: Trace, stabilization_s: float = DEFAULT_WINDOW_S, slack: float = DEFAULT_SLACK) -> None:
         self.spec = ScalingSpec(
             max_replicas=trace.max_replicas, concurrency=trace.slots, max_inflight=trace.ceiling, drain_s=trace.drain_s,
             stabilization_s=stabilization_s, slack=slack,

@@ -15,7 +15,7 @@ LIMITERS = {
     "max_inflight": "As many slots as lease.maxInflight lets work.",
     "stale_leases": "The same, filled by expired leases: see ReclaimerHealthy.",
     "step_up": "On the way up: at most doubled, or ten more, in 15 s.",
-    "step_down": "On the way down: at most half of them in 15 s.",
+    "step_down": "On the way down: at most half of them in a step of 4 s.",
     "stabilization": "A lower need has not lasted for scaleDownStabilizationSeconds.",
     "database_error": "Held: the database gave no sample.",
     "stale_sample": "Held: the newest sample is too old.",

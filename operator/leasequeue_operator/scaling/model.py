@@ -57,7 +57,7 @@ class ScalingSpec:
     drain_s: float = 120
     latency_s: float | None = None
     stabilization_s: float = 30
-    slack: float = 1.0
+    slack: float = 0.75
     schedules: tuple[Schedule, ...] = ()
     manual_replicas: int | None = None
     suspend: bool = False

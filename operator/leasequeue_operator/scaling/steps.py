@@ -9,6 +9,8 @@ from leasequeue_operator.scaling.model import Decision, ScalingSpec, ScalingStat
 from leasequeue_operator.scaling.schedule import Bounds
 
 STEP_S = 15.0
+# Downwards the window has waited already: longer steps would only hold pods that nobody needs, and load that returns lifts cordons.
+STEP_DOWN_S = 4.0
 STEP_UP_PODS = 10
 STEP_UP_FACTOR = 2
 
@@ -43,7 +45,7 @@ def up(state: ScalingState, wanted: Wanted, running: int, now: float) -> Decisio
 
 
 def down(state: ScalingState, limits: Bounds, spec: ScalingSpec, wanted: Wanted, now: float) -> Decision:
-    """As many pods or fewer: by the highest demand of the window, half of them at most in 15 s."""
+    """As many pods or fewer: by the highest demand of the window, half of them at most in a step."""
     current = state.desired
     if current > limits.high:
         # The bound itself was lowered: that is a person's decision, not a lull.
@@ -57,7 +59,7 @@ def down(state: ScalingState, limits: Bounds, spec: ScalingSpec, wanted: Wanted,
         target, why = held, "stabilization"
     if target == current:
         return Decision(current, wanted.raw, why, state)
-    if state.step_at is not None and now - state.step_at < STEP_S:
+    if state.step_at is not None and now - state.step_at < STEP_DOWN_S:
         return Decision(current, wanted.raw, "step_down", state)
     lowest = current - max(1, current // 2)
     if target < lowest:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SHORTEST_BUCKET_S, LONGEST_BUCKET_S = 15.0, 60.0
+SHORTEST_BUCKET_S, LONGEST_BUCKET_S = 5.0, 60.0
 
 # A pod that takes long to come back is worth holding longer.
 HOLD_STARTS, LONGEST_HOLD_S = 2.0, 600.0
