@@ -205,8 +205,8 @@ def not_numbers(facts: Facts) -> Iterator[Finding]:
             Code.PRECISION_FAULT, "not_a_number", Severity.CRITICAL,
             f"column {name} holds NaN or Infinity in {len(ids)} items{part}: one such row makes every sum NaN",
             "A writer stored the result of a failed calculation; numeric takes it, JSON and money do not.",
-            f"ALTER TABLE {facts.table} ADD CHECK ({quote(name)} NOT IN ('NaN', 'Infinity', '-Infinity')) NOT VALID -- and mend "
-            "the items",
+            f"Mend the items first (a row that breaks a CHECK refuses every change); then ALTER TABLE {facts.table} ADD CHECK "
+            f"({quote(name)} NOT IN ('NaN', 'Infinity', '-Infinity'))",
             {"column": name, "items": len(ids), "sampled": facts.not_numbers_sampled}, ids[:10],
         )  # fmt: skip
 
