@@ -141,7 +141,7 @@ class Session:
             rows: finished jobs beside which everybody drains.
             own_rows: RESOLVED rows beside which our claims are timed.
         """
-        takers = [who for who in self.contenders if who.crowd is not None]
+        takers = [who for who in self.contenders if who.crowd is not None or who.history is not None]
         for who in takers:
             few = self._usual(who)
             n = who.jobs(self.n // 2)

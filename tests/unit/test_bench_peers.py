@@ -224,9 +224,9 @@ def test_histories_are_of_finished_jobs_and_numbered() -> None:
         assert "{high}" in statement
 
 
-def test_a_pinned_snapshot_and_a_crowd_are_for_ours_raw_and_every_peer() -> None:
-    crowds = {contender.name for contender in CONTENDERS if contender.crowd}
-    assert {"leasequeue", "raw", "graphile-worker", "pg-boss", "River", "PgQueuer (asyncpg)", "Procrastinate"} == crowds
+def test_what_stays_flat_is_asked_of_ours_raw_and_every_peer() -> None:
+    takers = {contender.name for contender in CONTENDERS if contender.crowd or contender.history}
+    assert takers == {"leasequeue", "raw", "graphile-worker", "pg-boss", "River", "PgQueuer (asyncpg)", "Procrastinate"}
     ours = next(contender for contender in CONTENDERS if contender.name == "leasequeue")
     assert ours.crowd is not None
     assert ours.crowd.opts["replicas"] == CROWD
