@@ -23,7 +23,7 @@ from benchmarks.server import bench_server
 
 @click.command(context_settings={"max_content_width": 120})
 @click.option("--n", default=20_000, show_default=True, help="Jobs of a drain.")
-@click.option("--rounds", default=5, show_default=True, help="Interleaved repeats of the best configurations.")
+@click.option("--rounds", default=4, show_default=True, help="Interleaved repeats of the best configurations.")
 @click.option("--calibrate", default=1, show_default=True, help="Passes over all configurations that choose the best.")
 @click.option("--only", help="Contenders, as a comma list; all by default.")
 @click.option("--parts", default=",".join(PARTS), show_default=True, help="What to measure.")
@@ -31,7 +31,7 @@ from benchmarks.server import bench_server
     "--add", "added", multiple=True, type=click.Path(path_type=Path, exists=True), help="A TOML file with further contenders."
 )
 @click.option("--rate", default=200, show_default=True, help="Latency: jobs a second.")
-@click.option("--seconds", default=10, show_default=True, help="Latency: seconds a run.")
+@click.option("--seconds", default=8, show_default=True, help="Latency: seconds a run.")
 @click.option("--history", default=1_000_000, show_default=True, help="Flat: finished jobs beside which everybody drains.")
 @click.option(
     "--own-history", default=5_000_000, show_default=True, help="Flat: RESOLVED rows beside which our claims are timed."
@@ -72,7 +72,7 @@ def main(
                 session.wakes(max(1, rounds // 2))
         if "latency" in wanted:
             with session.timed("latency"):
-                session.latencies(max(1, rounds // 3), rate, seconds)
+                session.latencies(max(1, rounds // 2), rate, seconds)
         if "memory" in wanted:
             with session.timed("memory"):
                 session.memory(memory_items)

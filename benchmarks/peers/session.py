@@ -120,12 +120,13 @@ class Session:
             self.note("enqueue", who, how, partial(self.bench.enqueue, who, how, n), round=number)
 
     def latencies(self, rounds: int, rate: int, seconds: int) -> None:
-        """With wake-up and by polling."""
-        found = [(who, how, who.wake if how == "wake" else who.poll) for how in ("wake", "poll") for who in self.contenders]
-        entries = [(who, how, variant) for who, how, variant in found if variant is not None]
-        for number, (who, how, variant) in stats.interleaved(rounds, entries):
-            measure = partial(self.bench.latency, who, variant, rate, seconds)
-            self.note("latency", who, f"{how} {variant.name}", measure, how=how, round=number)
+        """With wake-up, and once by polling."""
+        for how, repeats in (("wake", rounds), ("poll", 1)):
+            found = [(who, who.wake if how == "wake" else who.poll) for who in self.contenders]
+            entries = [(who, variant) for who, variant in found if variant is not None]
+            for number, (who, variant) in stats.interleaved(repeats, entries):
+                measure = partial(self.bench.latency, who, variant, rate, seconds)
+                self.note("latency", who, f"{how} {variant.name}", measure, how=how, round=number)
 
     def wakes(self, rounds: int) -> None:
         """What the notification costs our own enqueue calls."""
