@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import IO, Any
@@ -16,6 +17,7 @@ from leasequeue.cli.options import Target, target
 from leasequeue.cli.output import print_json, say
 from leasequeue.enqueue import OnDuplicate, enqueue
 from leasequeue.errors import BadInput
+from leasequeue.load import PART_ROWS
 from leasequeue.table import Table
 
 # Up to here the answer names each item; beyond, COPY streams the rows and the answer counts them.
@@ -85,25 +87,37 @@ def _add_many(
     chunk: int | None,
     target: Target,
 ) -> int:
-    line = 0
-
-    def rows() -> Iterator[Mapping[str, Any]]:
-        nonlocal line
-        for number, row in pairs:
-            line = number
-            yield row
-
+    lines = Lines()
     loaded = enqueue_many(
         conn,
         table,
-        rows(),
+        lines.rows(pairs),
         chunk=chunk,
         on_duplicate=on_duplicate,
         progress=None if target.as_json else Progress(),
-        where=lambda _: f"line {line}",  # rows are encoded as they are read
+        where=lines.where,
     )
     _tell(loaded.rows, loaded.created, target)
     return 0
+
+
+class Lines:
+    """Lines of the rows read last: a load may refuse one some time after it was read."""
+
+    def __init__(self) -> None:
+        self._last: deque[int] = deque(maxlen=2 * PART_ROWS)
+        self._read = 0
+
+    def rows(self, pairs: Iterable[NumberedRow]) -> Iterator[Mapping[str, Any]]:
+        """The rows, whose lines are remembered on the way."""
+        for line, row in pairs:
+            self._last.append(line)
+            self._read += 1
+            yield row
+
+    def where(self, row: int) -> str:
+        """Where a row stands, by its number from 1."""
+        return f"line {self._last[row - 1 - self._read + len(self._last)]}"
 
 
 class Progress:

@@ -71,7 +71,8 @@ def _database(error: psycopg.Error) -> str:
     if error.sqlstate is None:
         return str(error) or type(error).__name__
     hint = f"; {error.diag.message_detail}" if error.diag.message_detail else ""
-    return f"{error.diag.message_primary} (SQLSTATE {error.sqlstate}){hint}"
+    row = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))  # of a load: the line at fault
+    return f"{row}{error.diag.message_primary} (SQLSTATE {error.sqlstate}){hint}"
 
 
 def _code(error: BaseException) -> int:

@@ -201,6 +201,13 @@ def test_enqueue_refuses_by_line_and_stores_nothing(cli: Cli, orders: Table, con
         assert cli("enqueue", "-", "--json", stdin=f"{good}\n\n\n{bad}\n").error["kind"] == "BadInput"
     many = f"{good}\n" * 3_000 + '{"amont": 1}\n'
     assert "line 3001='amont'" in cli("enqueue", "-", stdin=many).err
+    # Rows are read ahead of those that are judged, by this program and by the database; blank lines count as lines.
+    rest = f"{good}\n" * 900
+    for refused, told in (
+        ('{"amont": 1}', "line 2003='amont'"),
+        ('{"amount": 1e17}', "line 2003, column amount: '100000000000000000': "),
+    ):
+        assert told in cli("enqueue", "-", stdin=f"{good}\n\n{good}\n" + f"{good}\n" * 1999 + f"{refused}\n{rest}").err
     assert conn.execute("SELECT count(*) FROM orders").fetchone() == (0,)
 
 
