@@ -14,7 +14,8 @@ import pytest
 from psycopg import sql
 
 from devtools.pgserver import PgServer
-from tests.support.processes import Process, wait_for, worker
+from tests.support.faketime import skewed
+from tests.support.processes import Process, reclaimer, wait_for, worker
 from tests.support.queues import Queue
 from tests.support.tcpproxy import TcpProxy
 
@@ -287,6 +288,29 @@ def test_a_wrong_wall_clock_changes_nothing(queue: Queue, skew_s: int) -> None:
         (resolved,) = process.wait_event("item_resolved")
     _assert_skewed(line["timestamp"], row["leased_at"], skew_s)
     _assert_skewed(resolved["resolved_at"], row["resolved_at"], 0)
+
+
+@pytest.mark.parametrize("skew_s", [600, -600])
+def test_worker_and_reclaimer_with_opposite_clocks_take_nothing_from_each_other(queue: Queue, skew_s: int) -> None:
+    """B49, the whole process (libfaketime): a worker ten minutes off beside a reclaimer ten minutes off the other way. A lease of 3 s lives
+    through 8 s of work, no sweep takes it, and an ended one is taken when the database's clock says so."""
+    queue.fill(3, "sleep:8")
+    wait_for(
+        "the server is up long enough for the reclaimer",
+        lambda: queue.execute("SELECT 1 AS x WHERE clock_timestamp() > pg_postmaster_start_time() + interval '16.5 s'"),
+    )
+    with worker(queue.dsn, "work", "act", concurrency=3, lock_timeout_ms=3_000, **skewed(skew_s)) as process:
+        leased = process.wait_event("item_leased", 3)
+        for _ in range(3):
+            with reclaimer(queue.dsn, "work", lock_timeout_ms=1_000, reclaim_after_s=10, **skewed(-skew_s)) as sweep:
+                assert sweep.wait() == 0, sweep.tail()
+            assert sweep.named("item_lease_reclaimed") == []
+        queue.wait_states(RESOLVED=3)
+        assert process.named("item_lost") == []
+    rows = queue.rows()
+    assert {(row["attempt"], row["crash_count"], row["result"]) for row in rows} == {(1, 0, "slept")}
+    _assert_skewed(leased[0]["timestamp"], rows[0]["leased_at"], skew_s)
+    _assert_skewed(sweep.named("run_ended")[0]["timestamp"], rows[0]["resolved_at"], -skew_s)
 
 
 def _assert_skewed(told: str, database: Any, skew_s: float) -> None:
