@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from devtools import chart_readme, dashboard, reference, sync_crd, sync_defaults, sync_deploy, sync_rights
+from devtools import chart_readme, dashboard, reference, sync_crd, sync_defaults, sync_deploy, sync_rights, sync_version
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 def first_files() -> dict[Path, str]:
     """What is made from hand-written files alone."""
     return (
-        sync_crd.render()
+        sync_version.render()
+        | sync_crd.render()
         | sync_defaults.render()
         | sync_rights.render()
         | chart_readme.render()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from devtools import chart_readme, sync, sync_crd, sync_deploy
+from devtools import chart_readme, sync, sync_crd, sync_deploy, sync_version
 from devtools.sync_deploy import MONITORING_KINDS
 from tests.chart.support import CHART, ROOT, Manifest, Render
 
@@ -54,6 +54,15 @@ def test_versions_are_those_of_the_distribution() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == project["version"]
+
+
+def test_another_version_is_written_everywhere() -> None:
+    files = sync_version.render("7.8.9")
+    assert yaml.safe_load(files[sync_version.CHART])["version"] == "7.8.9"
+    assert {"deploy/examples/postgres.yaml", "docs/quickstart.md"} <= {str(path.relative_to(ROOT)) for path in files}
+    number = sync_version.version()
+    assert [str(path) for path, text in files.items() if f":{number}" in text or f"v{number}" in text] == []
+    assert sync.drifted(files)
 
 
 def kustomized(folder: Path) -> list[Manifest]:
