@@ -240,8 +240,8 @@ def _texts_in_claim_order(
     rows: list[tuple[Any, ...]], codec: Codec, at: int, item_id: int, priority: int
 ) -> list[tuple[Any, ...]]:
     """The same for rows left as text. Text sorts as its value does for uuids, and for times with a year of four digits in UTC."""
-    in_utc = all(row[at][-3:] == "+00" and row[at][4:5] == "-" for row in rows)
-    if in_utc and (not rows or type(codec.value(item_id, rows[0][item_id])) in (UUID, str)):
+    in_utc = {row[at][4:5] + row[at][-3:] for row in rows} == {"-+00"}
+    if in_utc and (type(codec.value(item_id, rows[0][item_id])) in (UUID, str)):
         rows.sort(key=itemgetter(at, item_id))
     else:
         rows.sort(key=lambda row: (codec.value(at, row[at]) - EPOCH, codec.value(item_id, row[item_id])))

@@ -158,7 +158,10 @@ class Codec:
         """
         if text is None or position in self.as_they_are:
             return text
-        return _load(self._loaders[position], text.encode(), self._types[position])
+        try:
+            return self._loaders[position].load(text.encode())
+        except UNDECODABLE:
+            return _load(self._loaders[position], text.encode(), self._types[position])
 
 
 def _rescue(

@@ -6,7 +6,7 @@ than the work. The identity is rendered once a lease; lines of a batch leave in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring_ascii
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from leasequeue.item import Item, text_of, texts_of
 from leasequeue.states import Outcome
 from leasequeue_worker.held import Held
+from leasequeue_worker.verdicts import NOTHING
 
 DECISION = "match_decision"
 IDENTITY = ("id", "trace_id", "source_hash", "idempotency_key", "attempt")
@@ -44,18 +45,22 @@ class AuditLog:
         self._sink, self._enabled = sink, enabled
         self._tail = f', "worker_id": {_text(worker_id)}, "queue": {_text(queue)}, "level": "info", "timestamp": "'
         self._offset = timedelta()
-        self._decision = False
 
     def identities(self, items: Sequence[Item]) -> list[str]:
         """For each item of a claim, the fields that every line about this lease carries."""
         if not self._enabled:
             return [""] * len(items)
-        self._decision = self._decision or any(DECISION in item for item in items[:1])
         text = _text
-        return [
+        found = [
             f'"item_id": {text(item_id)}, "trace_id": {text(trace)}, "source_hash": {text(source)}, '
             f'"idempotency_key": {text(key)}, "attempt": {attempt}'
             for item_id, trace, source, key, attempt in texts_of(items, *IDENTITY)
+        ]
+        if not items or DECISION not in items[0]:
+            return found
+        return [
+            f'{identity}, "match_decision": {text(said)}'
+            for identity, (said, _) in zip(found, texts_of(items, DECISION, "id"), strict=True)
         ]
 
     def identity(self, item: Item) -> str:
@@ -69,33 +74,32 @@ class AuditLog:
 
     def leased(self, batch: Iterable[Held]) -> None:
         """`item_leased` for each item of a claim."""
-        self._write("item_leased", ((held, "") for held in batch))
+        self._write("item_leased", batch)
 
     def event(self, name: str, batch: Iterable[Held], **fields: Any) -> None:
         """One line an item with the same extra fields."""
         extra = "".join(f', "{key}": {_value(value)}' for key, value in fields.items() if value is not None)
-        self._write(name, ((held, extra) for held in batch))
+        self._write(name, batch, extra)
 
     def resolved(self, batch: Sequence[Held]) -> None:
         """`item_resolved`; resolved_at is the database's clock as far as we know it, to the batch."""
         if not self._enabled:
             return
-        at = f', "resolved_at": "{(datetime.now(UTC) + self._offset).isoformat()}"'
-        if self._decision:
-            self._write("item_resolved", ((held, f'{at}, "match_decision": {_text(said)}') for held, said in decisions(batch)))
-        else:
-            self._write("item_resolved", ((held, at) for held in batch))
+        for held in batch:
+            if held.verdict is not NOTHING:
+                _decide(held)
+        self._write("item_resolved", batch, f', "resolved_at": "{(datetime.now(UTC) + self._offset).isoformat()}"')
 
     def unchanged(self, held: Held, outcome: Outcome) -> None:
         """`item_completion_noop`: a completion or other verdict that changed nothing (a repeat, or the lease was lost)."""
         self.event("item_completion_noop", [held], outcome=str(outcome))
 
-    def _write(self, name: str, lines: Iterable[tuple[Held, str]]) -> None:
+    def _write(self, name: str, batch: Iterable[Held], extra: str = "") -> None:
         if not self._enabled:
             return
-        end = self._tail + datetime.now(UTC).isoformat() + '"}\n'
         head = f'{{"event": "{name}", '
-        text = "".join([f"{head}{held.identity}{extra}{end}" for held, extra in lines])
+        end = f'{extra}{self._tail}{datetime.now(UTC).isoformat()}"}}\n'
+        text = "".join([f"{head}{held.identity}{end}" for held in batch])
         if text:
             self._sink.write(text.encode())
 
@@ -110,8 +114,9 @@ def _value(value: Any) -> str:
     return _text(text_of(value))
 
 
-def decisions(batch: Sequence[Held]) -> Iterator[tuple[Held, str | None]]:
-    """match_decision of each item: as the handler set it, or as the row had it."""
-    for held, (stored, _) in zip(batch, texts_of([held.item for held in batch], DECISION, "id"), strict=True):
-        columns = getattr(held.verdict, "columns", None)
-        yield held, text_of(columns[DECISION]) if columns and DECISION in columns else stored
+def _decide(held: Held) -> None:
+    """match_decision as the handler set it, in place of the row's."""
+    columns = getattr(held.verdict, "columns", None) or {}
+    before, label, _ = held.identity.rpartition(f', "{DECISION}": ')
+    if DECISION in columns and label:
+        held.identity = f"{before}{label}{_text(text_of(columns[DECISION]))}"
