@@ -1,6 +1,6 @@
 """HTTP for the kubelet and Prometheus: /healthz, /readyz, /metrics, in a thread of its own.
 
-/healthz says that the claim loop and the renewal make progress. It hangs neither on the database (their waits are bounded, and a
+/healthz says that claims, renewals and completions make progress. It hangs neither on the database (their waits are bounded, and a
 failed turn is a turn) nor on the handler. /readyz says that the worker is started; it turns off when the worker is cordoned and holds
 nothing, so that the ReplicaSet removes this pod first, and while it drains.
 """
