@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leasequeue_operator.rights import ELECTION
 from leasequeue_operator.settings import Settings
 from tests.chart.support import Refusal, Render, container, kinds, nested, one
 
@@ -14,6 +15,30 @@ def test_one_replica_that_is_recreated(render: Render) -> None:
     spec = one(render(), "Deployment")["spec"]
     assert spec["replicas"] == 1
     assert spec["strategy"] == {"type": "Recreate"}
+
+
+def test_several_replicas_are_elected(render: Render) -> None:
+    objects = render({"leaderElection": {"enabled": True, "leaseDurationSeconds": 30}})
+    spec = one(objects, "Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (2, {"type": "RollingUpdate"})
+    env = {e["name"]: e["value"] for e in container(objects)["env"]}
+    given = {name.lower().removeprefix("leasequeue_"): value for name, value in env.items() if "_LEA" in name}
+    settings = Settings(**given)
+    assert (settings.leader_election, settings.lease_duration_s) == (True, 30)
+    role = next(o for o in objects if o["kind"] == "Role")
+    assert (role["metadata"]["namespace"], role["rules"]) == (
+        settings.lease_namespace,
+        [{"apiGroups": [ELECTION.group], "resources": [ELECTION.resource], "verbs": list(ELECTION.verbs)}],
+    )
+    binding = next(o for o in objects if o["kind"] == "RoleBinding")
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"][0]["name"] == spec["template"]["spec"]["serviceAccountName"]
+
+
+def test_without_election_there_is_no_right_to_leases(render: Render) -> None:
+    objects = render()
+    assert not [o for o in objects if o["kind"] == "Role"]
+    assert not [e for e in container(objects)["env"] if "LEASE_" in e["name"] or "LEADER" in e["name"]]
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Pod"])

@@ -27,6 +27,7 @@ RESOURCES = {
     "v1/serviceaccounts": "ServiceAccount",
     "v1/secrets": "Secret",
     "v1/events": "Event",
+    "monitoring.coreos.com/v1/podmonitors": "PodMonitor",
     "coordination.k8s.io/v1/leases": "Lease",
     "autoscaling/v2/horizontalpodautoscalers": "HorizontalPodAutoscaler",
     # kopf waits for these two to be discovered, though it never asks for any
@@ -47,14 +48,18 @@ class Fault:
     Args:
         method: HTTP method.
         path: regular expression, searched in the path.
-        kind: a status; "hang": no answer; "lost": it is done, but the answer is a 500.
+        kind: a status; "hang": no answer; "lost": it is done, but the answer is a 500; "cut": the connection ends.
         times: how often.
+        content: part of the content type of the calls that match; any where empty.
+        watch: None for any call, else whether it is a watch.
     """
 
     method: str
     path: str
     kind: int | str
     times: int = 1
+    content: str = ""
+    watch: bool | None = None
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -101,7 +106,7 @@ class ApiServer(KubernetesEmulator):
 
     def _next_fault(self, request: Request) -> Fault | None:
         for fault in self.faults:
-            if fault.times and request.method == fault.method and re.search(fault.path, request.url.path):
+            if fault.times and _matches(fault, request):
                 fault.times -= 1
                 self.hit += 1
                 return fault
@@ -110,6 +115,8 @@ class ApiServer(KubernetesEmulator):
     async def _refuse(self, fault: Fault) -> None:
         if fault.kind == "hang":
             await asyncio.sleep(30)
+        if fault.kind == "cut":
+            raise aiohttp.ClientConnectionResetError("cut")
         status = fault.kind if isinstance(fault.kind, int) else 500
         raise KubernetesError(status=status, reason=REASONS[status], message="injected", details={})
 
@@ -135,6 +142,8 @@ class ApiServer(KubernetesEmulator):
             uid=f"uid-{next(self._uids)}", resourceVersion=str(next(self._versions)), generation=1,
             creationTimestamp="2026-03-01T11:00:00Z",
         )  # fmt: skip
+        if manager := request.url.query.get("fieldManager"):
+            meta["managedFields"] = [{"manager": manager, "operation": "Update", "fieldsV1": {}}]
 
     def _prepare_patch(self, request: Request) -> None:
         key = (request.resource, request.namespace, request.name)
@@ -143,9 +152,9 @@ class ApiServer(KubernetesEmulator):
         live = self.objects[key].raw
         if isinstance(request.data, list):
             changes = {op["path"].rpartition("/")[2]: op["value"] for op in request.data}
-            request.data = {"metadata": changes}
+            object.__setattr__(request, "data", {"metadata": changes})
         elif request.data is None:
-            request.data = json.loads(request.body)
+            object.__setattr__(request, "data", json.loads(request.body))
         meta = request.data.setdefault("metadata", {})
         if meta.get("uid", live["metadata"]["uid"]) != live["metadata"]["uid"]:
             raise KubernetesError(status=409, reason="Conflict", message="uid mismatch", details={})
@@ -170,6 +179,14 @@ class ApiServer(KubernetesEmulator):
         """Names of all objects of a resource."""
         wanted = kmock.resource(path)
         return sorted(name for (r, _, name), o in self.objects.items() if r == wanted and not o.deleted)
+
+
+def _matches(fault: Fault, request: Request) -> bool:
+    content = str(request.headers.get("Content-Type", ""))
+    watch = fault.watch is None or fault.watch == ("watch" in request.url.query)
+    return (
+        request.method == fault.method and bool(re.search(fault.path, request.url.path)) and fault.content in content and watch
+    )
 
 
 def _asked(review: Any) -> tuple[str, str]:

@@ -28,6 +28,10 @@ reclaimer:
     pullPolicy: IfNotPresent
 watchNamespaces: []
 logLevel: info
+leaderElection:
+  enabled: false
+  replicas: 2
+  leaseDurationSeconds: 15
 httpPort: 8080
 extraEnv: []
 podAnnotations: {}
