@@ -39,6 +39,7 @@ def reader(tmp_path: Path, pg: PgServer, dsn: str, db: str) -> Iterator[Reader]:
     pg.drop_database(other)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_does_what_it_says(page: str, reader: Reader) -> None:
     reader.follow(DOCS / f"{page}.md")

@@ -28,7 +28,7 @@ _BLOCK = re.compile(
     r"(?P<text>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
 )
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
