@@ -173,6 +173,25 @@ async def test_a_storm_is_heard_a_few_times_a_second(ear: Ear, conn: Admin, dsn:
     assert len(ear.woken) <= seconds / listen.GULP_EVERY_S + 2
 
 
+async def test_a_thousand_queues_are_listened_to_in_one_message(conn: Admin, pg: PgServer, db: str) -> None:
+    heard: set[str] = set()
+    listener = listen.Listener(pg.dsn(db), heard.update)
+    channels = {f"leasequeue_{n}" for n in range(1000)}
+    listener.want(channels)
+    await eventually("begun", lambda: heard == channels)
+    heard.clear()
+    conn.execute("NOTIFY leasequeue_999")
+    await eventually("heard", lambda: heard == {"leasequeue_999"})
+    listener.want({"leasequeue_1", "leasequeue_2000"})
+    await eventually("changed", lambda: "leasequeue_2000" in heard)
+    heard.clear()
+    conn.execute("NOTIFY leasequeue_999")
+    conn.execute("NOTIFY leasequeue_1")
+    await eventually("heard the other", lambda: "leasequeue_1" in heard)
+    await listener.close()
+    assert "leasequeue_999" not in heard
+
+
 async def test_without_a_wish_to_listen_there_is_one_connection(conn: Admin, dsn: str, orders: Table) -> None:
     hub = Hub()
     wanted = Wanted(uid="u1", namespace="team", name="q-u1", schema="public", table="orders", strict=None)

@@ -137,7 +137,8 @@ class Listener:
 
 
 async def _change(conn: psycopg.AsyncConnection[Any], on: frozenset[str], wanted: frozenset[str]) -> None:
-    for channel in sorted(on - wanted):
-        await conn.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(channel)), prepare=False)
-    for channel in sorted(wanted - on):
-        await conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)), prepare=False)
+    """In one message, since a thousand queues at a round trip each would not be done within any deadline."""
+    parts = [sql.SQL("UNLISTEN {}").format(sql.Identifier(channel)) for channel in sorted(on - wanted)]
+    parts += [sql.SQL("LISTEN {}").format(sql.Identifier(channel)) for channel in sorted(wanted - on)]
+    if parts:
+        await conn.execute(sql.SQL("; ").join(parts), prepare=False)
