@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any, Literal
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from leasequeue import tracing
 from leasequeue.encode import RowEncoder, Shape, Texts
 from leasequeue.errors import BadInput, LeaseQueueError
 from leasequeue.rows import Result
-from leasequeue.run import Batch, Flow, Operation, Query, Steps, arun, callers_transaction, one, run, single
+from leasequeue.run import RETRIED, Batch, Flow, Operation, Query, Steps, arun, callers_transaction, one, run, single
 from leasequeue.table import Table, quoted
 
 OnDuplicate = Literal["skip", "error"]
@@ -80,8 +81,35 @@ def enqueue(
         DuplicateKey: see `on_duplicate`.
         psycopg.Error: the database refused the rows (a constraint of the table's own) or did not answer.
     """
-    inside = callers_transaction(conn)
-    return run(conn, enqueue_flow(table, rows, on_duplicate=on_duplicate, notify=notify, inside=inside, where=where))
+    inside, met = callers_transaction(conn), False
+    if len(rows) == 1 and tracing.active() is None:
+        check_on_duplicate(on_duplicate)
+        try:
+            added = _add_at_once(conn, table, rows[0], notify=notify, inside=inside, where=where)
+        except RETRIED:
+            if inside:
+                raise
+        else:
+            if added is not None:
+                return [added]
+            met = True
+    return run(conn, enqueue_flow(table, rows, on_duplicate=on_duplicate, notify=notify, inside=inside, met=met, where=where))
+
+
+def _add_at_once(
+    conn: psycopg.Connection[Any],
+    table: Table,
+    row: Mapping[str, Any],
+    *,
+    notify: bool,
+    inside: bool,
+    where: Callable[[int], str],
+) -> Enqueued | None:
+    """The usual call, one new row, without the flow around it, which costs as much again; None where no row was added."""
+    shape, texts = RowEncoder.of(table).encode(row, 1, where)
+    query = _insert_one(table, shape, texts, notify=notify, inside=inside)
+    made = conn.cursor(row_factory=tuple_row).execute(query.text, query.params).fetchone()
+    return None if made is None else Enqueued(made[0], created=True)
 
 
 async def aenqueue(
@@ -104,15 +132,16 @@ def enqueue_flow(
     on_duplicate: OnDuplicate,
     notify: bool,
     inside: bool,
+    met: bool = False,
     where: Callable[[int], str] = "row {}".format,
 ) -> Flow[list[Enqueued]]:
-    """Flow behind `enqueue`. `inside`: in the caller's transaction."""
+    """Flow behind `enqueue`. `inside`: in the caller's transaction. `met`: the only row was not added just now, most likely for its key."""
     check_on_duplicate(on_duplicate)
     if len(rows) > MAX_ROWS:
         raise BadInput("rows", len(rows), f"at most {MAX_ROWS} in one call; enqueue_many takes any number")
     if not rows:
         return []
-    adding = partial(_add_flow, table, on_duplicate=on_duplicate, notify=notify, inside=inside, where=where)
+    adding = partial(_add_flow, table, on_duplicate=on_duplicate, notify=notify, inside=inside, met=met, where=where)
     if tracing.active() is None:
         return (yield from adding(rows))
     rows, began_ns = tracing.stamped(rows), time.time_ns()
@@ -128,13 +157,16 @@ def _add_flow(
     on_duplicate: OnDuplicate,
     notify: bool,
     inside: bool,
+    met: bool,
     where: Callable[[int], str],
 ) -> Flow[list[Enqueued]]:
     encoder = RowEncoder.of(table)
     encoded = [encoder.encode(row, number, where) for number, row in enumerate(rows, 1)]
     if len(encoded) == 1:
         shape, texts = encoded[0]
-        alone = yield from _one_flow(table, shape, texts, on_duplicate=on_duplicate, notify=notify, inside=inside)
+        alone = None if met else (yield from _one_flow(table, shape, texts, notify=notify, inside=inside))
+        if alone is None:
+            alone = yield from _holder_flow(table, shape, texts, on_duplicate)
         if alone is not None:
             return [alone]
     adding = _Enqueue(table, rows, encoded, on_duplicate, notify)
@@ -171,17 +203,18 @@ def insert_parts(columns: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _one_flow(
-    table: Table, shape: Shape, texts: Texts, *, on_duplicate: OnDuplicate, notify: bool, inside: bool
-) -> Flow[Enqueued | None]:
-    """One row by one statement, and the holder of its key by a second one where there is a holder; None: neither (a trigger swallowed the
-    row, or the holder was deleted just now), which the general way sorts out."""
+def _one_flow(table: Table, shape: Shape, texts: Texts, *, notify: bool, inside: bool) -> Flow[Enqueued | None]:
+    """One row by one statement; None where it was not added."""
     insert = _insert_one(table, shape, texts, notify=notify, inside=inside)
     made: Result = yield Operation(
         lambda: one(insert), lock_timeout_ms=LOCK_TIMEOUT_MS, statement_timeout_ms=STATEMENT_TIMEOUT_MS, alone=True
     )
-    if made.rows:
-        return Enqueued(made.scalar, created=True)
+    return Enqueued(made.scalar, created=True) if made.rows else None
+
+
+def _holder_flow(table: Table, shape: Shape, texts: Texts, on_duplicate: OnDuplicate) -> Flow[Enqueued | None]:
+    """The holder of one row's key; None: there is none (a trigger swallowed the row, or the holder was deleted just now), which the general
+    way sorts out."""
     if "idempotency_key" not in shape.columns:
         return None
     key = texts[shape.columns.index("idempotency_key")]
