@@ -205,7 +205,7 @@ def test_what_a_handler_set_on_the_connection_object_does_not_reach_the_next_ite
 
 def test_statements_stay_prepared_from_item_to_item(slot: Slot) -> None:
     """The reset is no DISCARD ALL: the fence's plan is made once a connection."""
-    counts = []
+    counts: list[Any] = []
     for _ in range(3):
         held = slot.lease()
         with Context(held, slot.sync).transaction() as tx:
@@ -224,7 +224,7 @@ def test_two_transactions_of_one_item_at_once_are_refused(slot: Slot) -> None:
             await tx.execute("INSERT INTO posting VALUES (%s)", [k])
             await asyncio.sleep(0.1)
 
-    async def both() -> list[Any]:
+    async def both() -> Any:
         return await asyncio.gather(post(2), post(3), return_exceptions=True)
 
     ended = asyncio.run(both())

@@ -12,10 +12,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasequeue import Claimed, Completion, Refused, Skips, Table
+import leasequeue
+from leasequeue import Claimed, ClaimMark, Completion, Refused, Skips, Table
 from leasequeue.claim import claim_flow
 from leasequeue.config import LeaseConfig
-from leasequeue.run import Operation
+from leasequeue.run import Operation, keep_limits
 from leasequeue.spare import MAX_SKIPPED, SKIP_S, WALL_S
 from leasequeue.states import Outcome
 from tests.postgres.engine.conftest import MakeQueue, OpenClient
@@ -93,6 +94,18 @@ def test_claim_leases_all_others(admin: Conn, make_queue: MakeQueue, open_client
     assert client.resolve(*[item.lease for item in claimed.items]) == [Outcome.RESOLVED] * len(good)
     more = add(admin, table, 2, amount=1)
     assert [item.id for item in client.claimed(20, skips=skips).items] == more
+
+
+def test_claim_on_a_workers_own_connection_leases_all_others(admin: Conn, table: Table, queue_dsn: str, refuse: Any) -> None:
+    """There transactions travel in one packet, and a refusal may come with the COMMIT."""
+    ids = add(admin, table, 20, amount=amounts({0, 7, 8}))
+    refuse(admin, table)
+    with leasequeue.connect(queue_dsn) as conn:
+        keep_limits(conn, durable=False, one_plan=True)
+        claimed = leasequeue.claim(conn, table, worker_id="w", n=20, config=LeaseConfig(), mark=ClaimMark())
+        assert [item.id for item in claimed.items] == [item_id for i, item_id in enumerate(ids) if i not in (0, 7, 8)]
+        assert {refused.id for refused in claimed.refused} == {ids[0], ids[7], ids[8]}
+        assert not conn.closed
 
 
 def test_claim_of_lanes_leases_all_others(admin: Conn, table: Table, client: Client, refuse: Any) -> None:
