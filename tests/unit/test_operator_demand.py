@@ -48,6 +48,14 @@ def test_leases_keep_their_slots() -> None:
     assert asked(sample(assigned=9), Load(0.0, 1.0)) == (9, "in_flight")
 
 
+def test_items_that_workers_fetched_ahead_ask_for_no_pods_of_their_own() -> None:
+    spec = replace(SPEC, concurrency=4)
+    one_pod = replace(sample(assigned=24), running=1)  # 4 in its slots and 20 of 50 ms fetched ahead
+    assert asked(one_pod, Load(0.0, 0.05), spec) == (1, "in_flight")
+    # Of long jobs they want a slot each, like any item that waits.
+    assert asked(replace(sample(assigned=8), running=1), Load(0.0, 600.0), spec) == (2, "drain")
+
+
 def test_no_more_than_there_is_work_in_sight() -> None:
     # 10 long jobs came in the last seconds: 200 slots by rate and service time, 10 items and 3 that may come.
     assert asked(sample(due=10), Load(0.2, 1000.0)) == (13, "in_sight")

@@ -3,6 +3,8 @@
     slots = max(λS + β√(λS), max(λS, A·s) + (Q+E)·s, A)     s = min(1, S/T)
     slots ≤ Q+E+A + λ(D + poll)
 
+A are items in flight as far as there are slots for them; what is fetched ahead of that waits, and counts to Q.
+
 Square-root slack (Erlang C): with λS slots the queue of random arrivals grows without end, and the slack that keeps the wait
 short grows with the root alone. The drain comes on top of what the load needs anyway, and of running items that will not
 end within T. Nobody can work on what is not there: the cap is the work in sight and what comes until a pod of now could
@@ -44,7 +46,8 @@ def pods(sample: Sample, load: Load, start_s: float | None, spec: ScalingSpec) -
 
 
 def _slots(sample: Sample, load: Load, target: float, spec: ScalingSpec) -> tuple[float, str]:
-    waiting, live = sample.due + sample.expired, sample.assigned
+    live = _in_slots(sample, spec)
+    waiting = sample.due + sample.expired + sample.assigned - live
     steady = load.rate * load.service_s if load.service_s is not None else 0.0
     share = drain.share(load.service_s, target)
     asked = {
@@ -54,3 +57,11 @@ def _slots(sample: Sample, load: Load, target: float, spec: ScalingSpec) -> tupl
     }
     why = max(asked, key=lambda name: asked[name])
     return asked[why], why
+
+
+def _in_slots(sample: Sample, spec: ScalingSpec) -> int:
+    """Items in flight that can be in a slot: those that workers fetched ahead wait like any other.
+
+    Otherwise each pod that is added fetches more ahead, and what it holds asks for the next one.
+    """
+    return min(sample.assigned, sample.running * spec.concurrency) if sample.running else sample.assigned
