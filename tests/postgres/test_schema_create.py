@@ -81,7 +81,10 @@ def test_another_table_of_that_name_is_refused(conn: Conn, columns: list[ColumnS
     [
         ("CREATE VIEW taken AS SELECT 1 AS id", "it is a view; .* choose another name"),
         ("CREATE TABLE taken (id int) PARTITION BY LIST (id)", "it is a partitioned table; .* choose another name"),
-        ("CREATE TABLE taken (k int, amount numeric)", "is no lease queue; nothing was changed: .* schema adopt --schema public --table taken"),
+        (
+            "CREATE TABLE taken (k int, amount numeric)",
+            "is no lease queue; nothing was changed: .* schema adopt --schema public --table taken",
+        ),
         ("CREATE SEQUENCE taken", "something that is no table"),
         ("CREATE TYPE taken AS (k int)", "something that is no table"),
     ],
