@@ -62,14 +62,17 @@ def drain_gates(runs: Sequence[Run], contenders: Sequence[Contender], of_raw: fl
             rate = paired_ratio(runs, _is(name, shape), _is(RAW, shape), "drain_rate")
             detail = f" ({rate.low:.2f}–{rate.high:.2f})" if rate else ""
             gates += at_least(f"{name} {shape}: drain ÷ raw", rate.median if rate else None, of_raw, detail)
+            cpu = paired_ratio(runs, _is(RAW, shape), _is(name, shape), "cpu_us")  # says the same on a busy machine
+            gates += at_least(f"{name} {shape}: CPU an item, raw ÷ ours", cpu.median if cpu else None, of_raw, aim=True)
             wal = paired_ratio(runs, _is(name, shape), _is(RAW, shape), "wal_bytes")
             gates += at_most(f"{name} {shape}: WAL ÷ raw", wal.median if wal else None, 1.2)
     peers = [run for run in runs if kinds.get(run["contender"]) == "peer"]
     limited = {c.name: {v.name for v in c.variant if v.claim100} for c in contenders}
     ours = _best(pick(runs, contender=OURS))
-    ours100 = _best([r for r in pick(runs, contender=OURS) if r["variant"] in limited.get(OURS, ())])
     peers100 = _best([run for run in peers if run["variant"] in limited.get(run["contender"], ())])
-    gates += at_least("≤ 100 a claim: best ÷ best peer", _ratio(ours100, peers100), 1.15)
+    for name in [c.name for c in contenders if c.kind == "ours"]:
+        ours100 = _best([run for run in pick(runs, contender=name) if run["variant"] in limited[name]])
+        gates += at_least(f"{name}, ≤ 100 a claim: best ÷ best peer", _ratio(ours100, peers100), 1.15)
     gates += at_least("each at its own best: best ÷ best peer", _ratio(ours, _best(peers)), 1.0, aim=True)
     gates += at_least(f"best ÷ best {NEAR}", _ratio(ours, _best([r for r in peers if r["contender"].startswith(NEAR)])), 1.0)
     gates += at_least(f"best ÷ best {FAR}", _ratio(ours, _best(pick(peers, contender=FAR))), 20.0)

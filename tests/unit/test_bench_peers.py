@@ -27,6 +27,7 @@ def run(contender: str, rate: float, round_: int = 1, shape: str = "", variant: 
         "round": round_,
         "drain_rate": rate,
         "wal_bytes": 1000.0,
+        "cpu_us": 30.0,
     }
     return {**measured, **fields}
 
