@@ -71,7 +71,7 @@ def claim_flow(
 
 
 def _sparing(claiming: _Claim) -> Flow[Claimed]:
-    pages = yield from sparing(Page("claim", claiming.whole, claiming.look, claiming.only), claiming.skips)
+    pages = yield from sparing(Page(claiming.statement, claiming.whole, claiming.look, claiming.only), claiming.skips)
     if len(pages.done) == 1 and not pages.refused:
         return pages.done[0]
     items = [item for claimed in pages.done for item in claimed.items]
@@ -93,9 +93,16 @@ class _Claim:
     skips: Skips
     ahead: Sequence[str] = ()
 
+    @property
+    def statement(self) -> str:
+        """Name of the statement that leases."""
+        if self.config.strict_lanes:
+            return "claim_strict"
+        return "claim" if self.lanes is None else "claim_lanes"
+
     def whole(self) -> Operation[Claimed]:
         """The claim itself."""
-        plain = self.lanes is None and not self.config.strict_lanes
+        plain = self.statement == "claim"
         return Operation(self._claim_steps, durable=self._durable, one_plan=plain, read_committed=self._durable)
 
     def only(self, ids: str) -> Operation[Claimed]:
@@ -169,7 +176,7 @@ class _Claim:
 
     def _plain(self, text: Callable[[str], str], ids: str | None) -> Query:
         if self.lanes is not None:
-            return Query(text("claim_lanes"), {**self._common(ids), "lanes": self.lanes}, raw=True)
+            return Query(text(self.statement), {**self._common(ids), "lanes": self.lanes}, raw=True)
         walls = self.skips.walls()
         segments = self.mark.segments(walls) if self.mark else segments_behind(walls)
         ranges = {
@@ -178,7 +185,7 @@ class _Claim:
             "after_id": text_array(segments.after_id),
             "upto_neg": text_array(segments.upto_neg),
         }
-        return Query(text("claim"), {**self._common(ids), **ranges}, raw=True)
+        return Query(text(self.statement), {**self._common(ids), **ranges}, raw=True)
 
     def _lane_lock(self) -> Query:
         return Query(
@@ -195,7 +202,7 @@ class _Claim:
 
     def _strict(self, held: list[str], text: Callable[[str], str], ids: str | None) -> Query:
         return Query(
-            text("claim_strict"),
+            text(self.statement),
             {
                 **self._common(ids),
                 "lanes": held,

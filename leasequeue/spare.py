@@ -38,7 +38,7 @@ class Refused(NamedTuple):
         id: primary key.
         priority: of the item.
         created_at: of the item.
-        verb: the statement that was refused: claim, promote, defer, reclaim, prune, release_unheld.
+        verb: the statement that was refused: claim, claim_lanes, claim_strict, promote, defer, reclaim, prune, release_unheld.
         sqlstate: why, as a code; the message may quote the row's values and is not kept.
     """
 
@@ -53,8 +53,9 @@ class Refused(NamedTuple):
 class Skips:
     """Rows that one process passes over for a while, since they refuse to be changed. Not shared between threads.
 
-    A row is tried again after 60 s. At most 1,000 rows are remembered one by one. Beyond that, claims remember per priority up to where in
-    the claim order they met nothing else, and start behind it for ten minutes: a whole migration's worth of bad rows is passed as well.
+    A row is tried again after 60 s. At most 1,000 rows are remembered one by one. Beyond that, plain claims remember per priority up to
+    where in the claim order they met nothing else, and start behind it for ten minutes: a whole migration's worth of bad rows is passed as
+    well. Of other rows, such as heads of lanes, the oldest are forgotten first.
 
     Args:
         clock: monotonic seconds, for tests.
