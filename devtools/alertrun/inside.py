@@ -21,7 +21,7 @@ from devtools.alertrun.world import FLEET, LOAD, MAIN, NODE_ADDRESS, SECOND, Wor
 from devtools.pgserver import PgServer
 
 EVIDENCE = "EVIDENCE "
-STEP_S = 2.0
+STEP_S = 3.0
 
 
 @dataclass
@@ -61,7 +61,7 @@ def run(patient: bool, load_s: float) -> Evidence:
         seen.rules = [rule["alert"] for group in groups for rule in group["rules"]]
         receiver = stack.enter_context(Receiver(NODE_ADDRESS))
         prometheus = stack.enter_context(Stack(folder, NODE_ADDRESS, receiver.url, groups))
-        until("the operator and the workers scraped", 60, lambda: prometheus.healthy_targets() >= len(FLEET) - 1)
+        until("the operator and the workers scraped", 180, lambda: prometheus.healthy_targets() >= len(FLEET) - 1)
         say(f"Prometheus scrapes {prometheus.healthy_targets()} targets by {len(groups)} rule groups")
         began = time.time()
         with Load(world, say) as load:
