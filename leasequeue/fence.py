@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -184,7 +185,7 @@ def resolve_flow(table: Table, completions: Sequence[Completion]) -> Flow[Outcom
     alone, and that row goes to REPAIR with the server's message."""
     outcomes = Outcomes()
     for columns, group in _by_columns(table, completions).items():
-        for round_ in rounds(group, lambda completion: completion.lease):
+        for round_ in rounds(group, attrgetter("lease")):
             outcomes.add([c.lease for c in round_], (yield from _resolve_group(table, columns, round_)))
     return outcomes
 

@@ -65,15 +65,13 @@ class Item:
         codec = self._codec
         if codec is None or position in codec.as_they_are:
             return self._row[position]
-        return self._value(position, codec)
-
-    def _value(self, position: int, codec: Codec) -> Any:
-        if self._decoded is None:
-            self._decoded = {}
-        elif position in self._decoded:
-            return self._decoded[position]
+        decoded = self._decoded
+        if decoded is None:
+            decoded = self._decoded = {}
+        elif position in decoded:
+            return decoded[position]
         # Kept: a handler may change a list or an object in place.
-        value = self._decoded[position] = codec.value(position, self._row[position])
+        value = decoded[position] = codec.value(position, self._row[position])
         return value
 
     def get(self, column: str, default: Any = None) -> Any:

@@ -57,8 +57,10 @@ def test_jobs_of_minutes_are_never_prefetched() -> None:
 def test_short_items_come_in_full_batches() -> None:
     limits = Limits(slots=1, batch_size=100, max_inflight=10_000, max_replicas=1)
     assert claim_size(limits, Load(0, 0, 0, 0.00001)) == 100
-    assert claim_size(limits, Load(60, 1, 0, 0.00001)) == 0  # above the low water: the next claim would be small
-    assert claim_size(limits, Load(10, 1, 0, 0.00001)) == 90
+    assert claim_size(limits, Load(60, 1, 0, 0.001)) == 0  # above the low water: the next claim would be small
+    assert claim_size(limits, Load(10, 1, 0, 0.001)) == 90
+    assert claim_size(limits, Load(10, 1, 0, 0.00001)) == 0  # gone before the claim is back: better a full one
+    assert claim_size(limits, Load(0, 1, 0, 0.00001)) == 100
 
 
 def test_a_flush_under_way_is_waited_for_instead_of_a_claim_of_one() -> None:
@@ -80,9 +82,9 @@ def test_prefetch_is_about_a_second_of_work(item_s: float | None, expected: int)
 
 
 @settings(deadline=None)
-@given(st.integers(0, 200))
-def test_low_water_lets_a_quarter_remain(ahead: int) -> None:
-    assert low_water(ahead) <= ahead / 4
+@given(limits_of, st.none() | st.floats(0, 1e5, allow_nan=False))
+def test_low_water_lets_a_quarter_remain_at_most(limits: Limits, item_s: float | None) -> None:
+    assert 0 <= low_water(limits, item_s) <= prefetch(limits, item_s) / 4
 
 
 def test_the_pace_follows_the_items_and_a_long_one_shows_before_it_ends() -> None:

@@ -6,7 +6,7 @@ than the work. The identity is rendered once a lease; lines of a batch leave in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring_ascii
 from typing import Any, Protocol
@@ -50,18 +50,15 @@ class AuditLog:
         """For each item of a claim, the fields that every line about this lease carries."""
         if not self._enabled:
             return [""] * len(items)
-        text = _text
-        found = [
-            f'"item_id": {text(item_id)}, "trace_id": {text(trace)}, "source_hash": {text(source)}, '
-            f'"idempotency_key": {text(key)}, "attempt": {attempt}'
-            for item_id, trace, source, key, attempt in texts_of(items, *IDENTITY)
-        ]
+        told = texts_of(items, *IDENTITY)
+        try:
+            found = _identities(told, encode_basestring_ascii)
+        except TypeError:  # NULL among them
+            found = _identities(told, _text)
         if not items or DECISION not in items[0]:
             return found
-        return [
-            f'{identity}, "match_decision": {text(said)}'
-            for identity, (said, _) in zip(found, texts_of(items, DECISION, "id"), strict=True)
-        ]
+        decisions = [_text(said) for said, _ in texts_of(items, DECISION, "id")]
+        return [f'{identity}, "match_decision": {said}' for identity, said in zip(found, decisions, strict=True)]
 
     def identity(self, item: Item) -> str:
         """The fields that every line about one lease carries."""
@@ -112,6 +109,14 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6f}"
     return _text(text_of(value))
+
+
+def _identities(told: Iterable[tuple[Any, ...]], text: Callable[[Any], str]) -> list[str]:
+    return [
+        f'"item_id": {text(item_id)}, "trace_id": {text(trace)}, "source_hash": {text(source)}, "idempotency_key": {text(key)}, '
+        f'"attempt": {attempt}'
+        for item_id, trace, source, key, attempt in told
+    ]
 
 
 def _decide(held: Held) -> None:

@@ -37,7 +37,7 @@ from leasequeue_worker.link import Connection, Link
 from leasequeue_worker.metrics import WorkerMetrics
 from leasequeue_worker.queuetable import QueueTable
 from leasequeue_worker.settings import Settings
-from leasequeue_worker.sizing import Load, claim_size, hoarded, low_water, prefetch
+from leasequeue_worker.sizing import Load, claim_size, hoarded, low_water
 from leasequeue_worker.wakeup import Listener
 
 CALL_LIMIT_S = 20.0
@@ -205,7 +205,7 @@ class ClaimLoop:
         running = max(0, len(board.registry) - queued - unflushed)
         item_s = completions.pace.item_s(self._longest_running(running))
         limits = self._settings.limits
-        board.low_water = low_water(prefetch(limits, item_s))
+        board.low_water = low_water(limits, item_s)
         size = claim_size(limits, Load(queued, min(running, limits.slots), unflushed, item_s))
         if size or queued > board.low_water:
             self._short_of_room = False  # a claim is due, or the slots wake us once they need one
@@ -353,14 +353,17 @@ def waits(items: list[Item]) -> list[float]:
     """Seconds from due (the later of created_at and run_at) to leased, on the database's clock."""
     texts = texts_of(items, "leased_at", "created_at", "run_at")
     try:
-        return [_wait(leased, created, due) for leased, created, due in texts]
+        return _waits(texts)
     except (TypeError, ValueError):  # NULL, or a time that Python cannot hold: infinity
-        return [_wait(leased, created, due) for leased, created, due in texts if all(map(_is_time, (leased, created, due)))]
+        return _waits([times for times in texts if all(map(_is_time, times))])
 
 
-def _wait(leased: Any, created: Any, due: Any) -> float:
-    begin, due_at = _parsed(created), _parsed(due)
-    return max(0.0, (_parsed(leased) - (due_at if due_at > begin else begin)).total_seconds())
+def _waits(texts: list[tuple[Any, ...]]) -> list[float]:
+    found = []
+    for leased, created, due in texts:
+        begin, due_at = _parsed(created), _parsed(due)
+        found.append((_parsed(leased) - (due_at if due_at > begin else begin)).total_seconds())
+    return [max(0.0, wait_s) for wait_s in found] if min(found, default=0.0) < 0.0 else found
 
 
 _parsed = datetime.fromisoformat

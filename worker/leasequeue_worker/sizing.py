@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PREFETCH_S = 1.0
+# About what a claim of a full batch takes, from the request to its items.
+CLAIM_S = 0.003
 # A prefetched item that waited this long sits behind a job that turned out long: others may be idle, so it goes back.
 HOARD_S = 5.0
 
@@ -61,17 +63,20 @@ def prefetch(limits: Limits, item_s: float | None) -> int:
     return min(limits.batch_size, limits.share, int(min(pace, 1e6)))
 
 
-def low_water(ahead: int) -> int:
+def low_water(limits: Limits, item_s: float | None) -> int:
     """Length of the local queue at which the next claim is due: late enough for claims near full size, early enough that the
-    slots are still busy while it is under way."""
-    return ahead // 4
+    slots are still busy while it is under way. Where a full queue would not last through a claim the slots wait in any case, and
+    full claims cost less."""
+    ahead = prefetch(limits, item_s)
+    lasts_s = ahead * (item_s or 0.0) / limits.slots
+    return ahead // 4 if lasts_s > CLAIM_S else 0
 
 
 def claim_size(limits: Limits, load: Load) -> int:
     """Items the next claim asks for; 0: not now."""
     ahead = prefetch(limits, load.item_s)
     free = max(0, limits.slots - load.running - load.queued)
-    if not free and load.queued > low_water(ahead):
+    if not free and load.queued > low_water(limits, load.item_s):
         return 0
     wanted = limits.slots + ahead - load.running - load.queued
     # Unacknowledged items are still ASSIGNED: they count against the share and, when completions stall, stop the claims.

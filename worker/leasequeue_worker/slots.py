@@ -70,18 +70,22 @@ class ThreadSlot(threading.Thread):
     def run(self) -> None:
         """Take items until the board closes or the slot is retired."""
         board, completions = self._board, self._completions
-        take, give = board.take, completions.give
+        line, give = board.line, completions.give
+        pop, wake = line.popleft, board.waker.wake  # as board.take does, without a call an item
         # The plain function is called without a wrapper around it: this line runs for every item.
         call = self.runner._call if isinstance(self.runner, FunctionRunner) else self.runner
         clock, transactions = time.monotonic, self.transactions
         while not self.retired:
-            held = take()
-            if held is None:
+            try:
+                held = pop()
+            except IndexError:
                 if board.closed:
                     return
                 completions.kick()
                 board.wait(1.0)
                 continue
+            if len(line) <= board.low_water:
+                wake()
             began = clock()
             if held.cancelled or held.deadline <= began:  # never_ran, without a call an item
                 skip(held, completions)
