@@ -133,7 +133,7 @@ class Scene:
         Args:
             suspend: do not wait for the rate of two small loads to be forgotten, for which a last pod stays a few minutes.
         """
-        until(f"{self.name}: all resolved", 60 + 4 * self.job_s, lambda: self.one(TALLY)[0] == self.one(TALLY)[1])
+        until(f"{self.name}: all resolved", 180 + 4 * self.job_s, lambda: self.one(TALLY)[0] == self.one(TALLY)[1])
         if suspend:
             self.here.patch({"suspend": True})
         self.pods(0, 240)
@@ -170,7 +170,7 @@ def lowered_maximum(scene: Scene) -> str:
     scene.busy()
     scene.add([scene.job_s / 2] * 4)
     scene.here.patch({"scaling": {"maxReplicas": 2}})
-    scene.pods(2, 30 + 2 * scene.job_s)
+    scene.pods(2, 180 + 2 * scene.job_s)
     running = scene.one(IN_FLIGHT)[0]
     scene.to_zero()
     return f"maxReplicas 6 → 2, then {running} in flight on 2 pods"
@@ -182,10 +182,10 @@ def by_kubectl_scale(scene: Scene) -> str:
     scene.busy()
     for count in (2, 0):
         kube.kubectl("-n", scene.here.namespace, "scale", "lq/jobs", f"--replicas={count}")
-        scene.pods(count, 30 + 2 * scene.job_s)
+        scene.pods(count, 180 + 2 * scene.job_s)
         if count:
             scene.add([scene.job_s / 2] * 2 * SLOTS)
-            until(f"{scene.name}: the two are busy", 30, lambda: scene.one(IN_FLIGHT)[0] >= 1)
+            until(f"{scene.name}: the two are busy", 90, lambda: scene.one(IN_FLIGHT)[0] >= 1)
     scene.here.patch({"scaling": {"mode": "Auto"}})
     scene.to_zero()
     return "kubectl scale 6 → 2 → 0, both while jobs ran"
@@ -196,7 +196,7 @@ def suspended(scene: Scene) -> str:
     scene.busy()
     scene.add([scene.job_s / 2] * 4)
     scene.here.patch({"suspend": True})
-    scene.pods(0, 30 + 2 * scene.job_s)
+    scene.pods(0, 180 + 2 * scene.job_s)
     total, resolved, *_ = scene.one(TALLY)
     scene.here.patch({"suspend": False})
     scene.to_zero()
@@ -207,7 +207,7 @@ def operator_killed(scene: Scene, image: str) -> str:
     """SIGKILL of the operator in mid-shrink; load returns; nobody renews the cordons."""
     scene.busy()
     scene.here.patch({"scaling": {"maxReplicas": 2}})
-    until(f"{scene.name}: four pods cordoned", 30, lambda: len(_cordoned(scene)) >= PODS - 2, every_s=0.5)
+    until(f"{scene.name}: four pods cordoned", 90, lambda: len(_cordoned(scene)) >= PODS - 2, every_s=0.5)
     operator = kube.get("pods", "-n", lab.SYSTEM, "-l", "app.kubernetes.io/component=operator")[0]
     # Frozen first, so that neither a restart nor a SIGTERM lets it renew or lift anything once more.
     signals.send(operator, "SIGSTOP", image)
@@ -219,7 +219,7 @@ def operator_killed(scene: Scene, image: str) -> str:
     until(f"{scene.name}: the cordons lapse", 70, lambda: not _cordoned(scene), every_s=0.5)
     lapse_s = time.time() - dead_at
     until(
-        f"{scene.name}: those that were cordoned claim again", 60 + scene.job_s,
+        f"{scene.name}: those that were cordoned claim again", 120 + scene.job_s,
         lambda: scene.one(CLAIMED_SINCE, victims, dead_at)[0] > 0,
     )  # fmt: skip
     again = scene.one(CLAIMED_SINCE, victims, dead_at)
