@@ -26,8 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 CHART = ROOT / "charts/leasequeue"
-BUILD_LIMIT_S = 240
+BUILD_LIMIT_S = 400
 LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+
+
+pytestmark = pytest.mark.timeout(900)  # the environment is made and the site built once, also on a busy machine
 
 
 @pytest.fixture(scope="module")
