@@ -23,7 +23,7 @@ from benchmarks.server import bench_server
 
 @click.command(context_settings={"max_content_width": 120})
 @click.option("--n", default=20_000, show_default=True, help="Jobs of a drain.")
-@click.option("--rounds", default=4, show_default=True, help="Interleaved repeats of the best configurations.")
+@click.option("--rounds", default=3, show_default=True, help="Interleaved repeats of the best configurations.")
 @click.option("--calibrate", default=1, show_default=True, help="Passes over all configurations that choose the best.")
 @click.option("--only", help="Contenders, as a comma list; all by default.")
 @click.option("--parts", default=",".join(PARTS), show_default=True, help="What to measure.")
@@ -31,8 +31,8 @@ from benchmarks.server import bench_server
     "--add", "added", multiple=True, type=click.Path(path_type=Path, exists=True), help="A TOML file with further contenders."
 )
 @click.option("--rate", default=200, show_default=True, help="Latency: jobs a second.")
-@click.option("--seconds", default=8, show_default=True, help="Latency: seconds a run.")
-@click.option("--history", default=1_000_000, show_default=True, help="Flat: finished jobs beside which everybody drains.")
+@click.option("--seconds", default=6, show_default=True, help="Latency: seconds a run.")
+@click.option("--history", default=500_000, show_default=True, help="Flat: finished jobs beside which everybody drains.")
 @click.option(
     "--own-history", default=5_000_000, show_default=True, help="Flat: RESOLVED rows beside which our claims are timed."
 )
@@ -68,11 +68,11 @@ def main(
                 session.singles(max(1, rounds // 2))
         if "enqueue" in wanted:
             with session.timed("enqueue"):
-                session.enqueues(max(1, rounds // 2))
-                session.wakes(max(1, rounds // 2))
+                session.enqueues(min(2, rounds))
+                session.wakes(min(2, rounds))
         if "latency" in wanted:
             with session.timed("latency"):
-                session.latencies(max(1, rounds // 2), rate, seconds)
+                session.latencies(min(2, rounds), rate, seconds)
         if "memory" in wanted:
             with session.timed("memory"):
                 session.memory(memory_items)
