@@ -26,6 +26,7 @@ from leasequeue.table import Table
 
 GRACE_S = 5
 PODS, SLOTS = 6, 2
+OUTLASTS_S = 90
 FIRST = PODS * SLOTS
 SCALING = {
     "minReplicas": 0, "maxReplicas": PODS, "pollPeriodSeconds": 2, "scaleDownStabilizationSeconds": 5, "drainTargetSeconds": 10,
@@ -215,7 +216,8 @@ def operator_killed(scene: Scene, image: str) -> str:
     kube.kubectl("-n", lab.SYSTEM, "scale", lab.OPERATOR, "--replicas=0")
     signals.send(operator, "SIGKILL", image)
     scene.here.patch({"scaling": {"maxReplicas": PODS}})
-    scene.add([scene.job_s / 2] * FIRST)
+    # More than the two pods that are not cordoned can do before the cordons lapse.
+    scene.add([scene.job_s / 2] * round(OUTLASTS_S * 2 * SLOTS / (scene.job_s / 2)))
     until(f"{scene.name}: the cordons lapse", 70, lambda: not _cordoned(scene), every_s=0.5)
     lapse_s = time.time() - dead_at
     until(
