@@ -111,6 +111,19 @@ def test_without_the_right_to_a_child_the_queue_says_so_and_the_rest_works(lab: 
         lab.kubectl("-n", TEAM, "delete", "lq", "poor")
 
 
+def test_a_namespace_goes_away_while_the_operator_is_gone(lab: Lab, tmp_path: Path) -> None:
+    """B10: nothing of ours holds it."""
+    lab.apply(*account(HOME, "short-operator", rules()), namespace("brief"))
+    uri = (lab.get(TEAM, "secret", "db") or {})["data"]["uri"]
+    lab.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "brief"}, "data": {"uri": uri}})
+    one = Operating(lab, login(lab, HOME, "short-operator", tmp_path), tmp_path / "log", 18096)
+    one.start()
+    lab.apply(queue("brief", "q", "more"))
+    eventually("ready", lambda: is_ready(lab, "brief", "q"), 90)
+    one.stop()
+    lab.kubectl("delete", "namespace", "brief", "--timeout=90s")
+
+
 @pytest.fixture
 def pair(lab: Lab, tmp_path: Path) -> Iterator[tuple[Operating, Operating]]:
     """Two replicas, each with an image of its own to tell who acted; the first holds the lease."""

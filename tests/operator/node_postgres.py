@@ -12,6 +12,8 @@ import psycopg
 from devtools.pgserver import PgServer
 from leasequeue import schema
 
+STRICT = "strict:"
+
 
 def main() -> None:
     """Serve until the input ends."""
@@ -19,7 +21,7 @@ def main() -> None:
     with PgServer(15, listen="127.0.0.1", port=port) as server:
         with psycopg.connect(server.dsn(), autocommit=True) as conn:
             for table in tables:
-                schema.create(conn, table)
+                schema.create(conn, table.removeprefix(STRICT), strict_lanes=table.startswith(STRICT))
         print(server.password, flush=True)
         sys.stdin.read()
 

@@ -417,3 +417,67 @@ async def test_queues_that_arrive_at_once_are_asked_for_at_once(conn: Admin, dsn
     assert asked["sample"] == before + 1
     assert [(await hub.look(Connection(dsn), wanted(t, t), 5)).stats_at for t in names] == [clock.now - 3] * 20
     await hub.close()
+
+
+async def test_each_queue_reads_its_own_table_whatever_the_names(hub: Hub, conn: Admin, dsn: str) -> None:
+    """B01: reserved words, capitals, percent signs, another schema, names that share their first 62 bytes."""
+    conn.execute('CREATE SCHEMA "Ops"')
+    names = [("public", "user"), ("public", "order"), ("public", "50%_queue"), ("Ops", "my-Queue"), ("public", "my-Queue"),
+             ("public", "x" * 62 + "a"), ("public", "x" * 62 + "b")]  # fmt: skip
+    for n, (where, name) in enumerate(names):
+        schema.create(conn, name, where)
+        statement = sql.SQL("INSERT INTO {} (state) SELECT 'PENDING' FROM generate_series(1, {})")
+        conn.execute(statement.format(sql.Identifier(where, name), n))
+    views = [await hub.look(Connection(dsn), wanted(name, f"u{n}", schema=where), 5) for n, (where, name) in enumerate(names)]
+    assert [v.stats.counts[State.PENDING] for v in views if v.stats] == list(range(7))
+    too_long = await hub.look(Connection(dsn), wanted("x" * 64, "long"), 5)
+    assert too_long.unready is not None
+    assert "63" in too_long.unready.message
+
+
+async def test_a_database_that_is_slow_as_a_whole_is_asked_in_smaller_parts(
+    conn: Admin, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than four tables at once take too long: nobody is left out, and nobody is called locked or missing."""
+    monkeypatch.setattr(sampling, "MOST_TOGETHER", 8)
+    clock, real, sizes = Clock(), sampling.sample, []
+
+    async def slow(on: Any, tables: Any, strict: Any) -> Any:
+        sizes.append(len(tables))
+        clock.now += 0.5 if len(tables) <= 4 else 2.0
+        if len(tables) > 4:
+            raise psycopg.errors.QueryCanceled("too slow")
+        return await real(on, tables, strict)
+
+    monkeypatch.setattr(sampling, "sample", slow)
+    hub = Hub(clock, clock)
+    names = [f"t{n:02d}" for n in range(24)]
+    make(conn, *names)
+    for _ in range(6):
+        views = await asyncio.gather(*(hub.look(Connection(dsn), wanted(t, t), 4.9) for t in names))
+        clock.now += 5
+    assert all(v.ok for v in views)
+    assert all(v.stats_at is not None and clock.now - v.stats_at < 40 for v in views)
+    assert sizes.count(1) <= 1  # the first to come
+    await hub.close()
+
+
+async def test_who_waited_for_a_slow_look_takes_its_answer(conn: Admin, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, real, asked = Clock(), sampling.sample, []
+
+    async def slow(on: Any, tables: Any, strict: Any) -> Any:
+        asked.append(len(tables))
+        await asyncio.sleep(0.05)
+        clock.now += 20  # longer than the period
+        return await real(on, tables, strict)
+
+    monkeypatch.setattr(sampling, "sample", slow)
+    hub = Hub(clock, clock)
+    names = [f"t{n}" for n in range(6)]
+    make(conn, *names)
+    await asyncio.gather(*(hub.look(Connection(dsn), wanted(t, t), 5) for t in names))
+    clock.now += 30
+    asked.clear()
+    await asyncio.gather(*(hub.look(Connection(dsn), wanted(t, t), 5) for t in names))
+    assert asked == [6]
+    await hub.close()

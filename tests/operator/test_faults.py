@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from kubernetes.aio.client import ApiClient, Configuration
 
 from leasequeue_operator import metrics
 from leasequeue_operator.cache import Cache
@@ -416,3 +417,86 @@ async def test_the_next_look_comes_when_the_sample_is_one_period_old(bench: Benc
     assert await bench.reconciler.reconcile(KEY) == 3.0
     bench.wall += 8  # a database that does not answer for longer than a period
     assert await bench.reconciler.reconcile(KEY) == 5.0
+
+
+async def test_a_host_that_never_answers_is_told_once(bench: Bench) -> None:
+    """B05: ten minutes of an unreachable database are one event, not one a poll."""
+    bench.database.view = replace(samples.view(), unreachable=Problem("HostUnreachable", "no answer"), stats=None)
+    for _ in range(120):
+        await bench.round(after_s=5)
+    events = [o.raw["reason"] for (r, _, _), o in bench.api.objects.items() if r.plural == "events"]
+    assert events.count("HostUnreachable") == 1
+
+
+@pytest.mark.parametrize("kind", ["deployments/orders-worker", "cronjobs/orders-reclaimer"])
+async def test_an_update_that_can_never_succeed_is_tried_once_a_minute(bench: Bench, kind: str) -> None:
+    """B61: a field that cannot change (the selector of an older release) is told, and not fought over."""
+    bench.api.faults.append(Fault("PATCH", f"/{kind}$", 422, times=10**6))
+    for _ in range(60):
+        await bench.round(after_s=20)
+    status, reason, message = bench.condition("Accepted")
+    assert (status, reason) == ("False", "ChildRefused")
+    assert kind.split("/")[1] in message
+    assert 15 <= bench.api.hit <= 26  # twenty minutes
+
+
+async def test_a_reclaimer_that_cannot_be_made_is_told(bench: Bench) -> None:
+    """B07: without it leases would never come back."""
+    bench.api.faults.append(Fault("POST", "/cronjobs$", 422, times=10**6))
+    await bench.settle(3)
+    assert bench.condition("Accepted")[:2] == ("False", "ChildRefused")
+    assert "CronJob orders-reclaimer" in bench.condition("Accepted")[2]
+    assert bench.condition("Ready")[0] == "False"
+    assert bench.api.names(DEPLOYMENTS) == ["orders-worker"]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Mortal(Kube):
+    """Calls until the process is killed: before a write is sent, or after it was done but not seen."""
+
+    writes_left = 10**6
+    unseen = False
+
+    async def call(self, method: str, path: str, **rest: Any) -> dict[str, Any]:
+        if method == "GET":
+            return await super().call(method, path, **rest)
+        self.writes_left -= 1
+        if self.writes_left < 0 and not self.unseen:
+            raise Killed
+        done = await super().call(method, path, **rest)
+        if self.writes_left < 0:
+            raise Killed
+        return done
+
+
+@pytest.mark.parametrize("unseen", [False, True], ids=["before", "after"])
+async def test_killed_at_any_write_the_next_process_ends_where_the_plan_is(
+    bench: Bench, api: ApiServer, configuration: Configuration, *, unseen: bool
+) -> None:
+    """Between any two writes, so also between apply and status."""
+    mortal = Mortal(ApiClient(configuration), timeout_s=5.0)
+    writes = 0
+    while True:
+        for path in (DEPLOYMENTS, CRON_JOBS, "v1/serviceaccounts", "v1/events"):
+            for name in api.names(path):
+                api.objects[path, "team", name].delete()
+        api.store(QUEUES, "team", samples.body())
+        bench.cache, bench.kube = Cache(), mortal
+        bench.restarted()
+        mortal.writes_left, mortal.unseen = writes, unseen
+        try:
+            await bench.round()
+        except Killed:
+            mortal.writes_left = 10**6
+            bench.restarted()
+            await bench.settle(3)
+            assert_as_planned(api)
+            assert bench.condition("Ready")[:2] == ("True", "Ready")
+            writes += 1
+        else:
+            break
+    await mortal.close()
+    assert writes >= 8

@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 import structlog
+from psycopg import errors
 
 from leasequeue import aio, dsn
 from leasequeue.config import BlockedHead
@@ -42,7 +43,9 @@ CONNECTION_AGE_S = 600.0
 # Whether anything about the tables has changed is asked this often, for all of them at once.
 MARKS_EVERY_S = 60.0
 BACKOFF_BASE_S, BACKOFF_CAP_S = 1.0, 60.0
-ALONE_BUDGET_S = 10.0
+SPLIT_BUDGET_S = 10.0
+# After a message of many statements has failed, its statements are sent one by one for this long.
+SLOW_S = 60.0
 NEVER = float("-inf")
 
 ANSWERED = (psycopg.Error, LeaseQueueError, TimeoutError, OSError)
@@ -76,6 +79,7 @@ class _Member:
     view: DatabaseView = field(default_factory=lambda: DatabaseView(at=0.0))
     asked_at: float = NEVER
     max_age_s: float = 0.0
+    answered_at: float = NEVER
     alone: bool = False
 
 
@@ -108,6 +112,7 @@ class Group:
         self._failures = 0
         self._retry_at = float("-inf")
         self._marked_at = float("-inf")
+        self._slow_until = float("-inf")
         self._asked = asked
         self._on_heard = heard
         self._listener = Listener(text, self._heard) if heard is not None else None
@@ -119,8 +124,10 @@ class Group:
             view = member.view if member else DatabaseView(at=self._wall())
             member = self._members[wanted.uid] = _Member(wanted, view=view)
         member.max_age_s = max_age_s
+        came_at = self._clock()
         async with self._lock:
-            if self._clock() - member.asked_at > max_age_s:
+            # An answer that came while we waited for our turn is one for us, however long it took.
+            if self._clock() - member.asked_at > max_age_s and member.answered_at <= came_at:
                 await self._refresh(self._due(first=member.asked_at == NEVER))
             return member.view
 
@@ -137,7 +144,7 @@ class Group:
         """What is known of a queue is out of date: the next look asks."""
         member = self._members.get(uid)
         if member is not None:
-            member.asked_at = NEVER
+            member.asked_at = member.answered_at = NEVER
 
     def join(self, uid: str) -> None:
         """A queue is about to look: from now on the group is in use."""
@@ -186,7 +193,7 @@ class Group:
                 return
             await self._release(member.table, from_uid)
             member.mark = ""
-            member.asked_at = NEVER
+            member.asked_at = member.answered_at = NEVER
 
     async def cordon(self, uid: str, cordon: Mapping[str, str], uncordon: Sequence[str]) -> list[WorkerRow] | None:
         """See `Hub.cordon`."""
@@ -323,45 +330,45 @@ class Group:
         return None
 
     async def _sample(self, members: list[_Member]) -> None:
-        """Those that went well last time in one query, the others each alone."""
-        together = [m for m in members if not m.alone]
-        if not await self._sampled(together):
-            for start in range(0, len(together), sampling.MOST_TOGETHER):
-                part = together[start : start + sampling.MOST_TOGETHER]
-                # Of one message, ask for each part anew: only the queues of a part that fails are asked alone.
-                well = len(together) > len(part) and await self._sampled(part)
-                for member in part:
-                    member.alone = not well
-        deadline = self._clock() + ALONE_BUDGET_S
-        for member in members:
-            if not member.alone:
-                continue
-            if self._clock() > deadline:
-                # On a database that is slow as a whole the others must not wait for all of these.
-                self._tell(member, unready=failures.querying(TimeoutError(), member.wanted.table))
-                continue
-            await self._sample_alone(member)
+        """Those that went well last time in one message, the others each alone.
 
-    async def _sampled(self, members: list[_Member]) -> bool:
-        """Ask for all at once; False when that failed."""
-        if not members:
-            return True
+        Where the message fails, it is halved until the queues that make it fail are alone. That takes at most `SPLIT_BUDGET_S`: on a
+        database that is slow as a whole the oldest samples are renewed first, and what is not reached keeps the one it has.
+        """
+        together = sorted((m for m in members if not m.alone), key=lambda m: m.asked_at)
+        parts = [together] if together and self._clock() >= self._slow_until else _parts(together, sampling.MOST_TOGETHER)
+        parts += [[m] for m in sorted((m for m in members if m.alone), key=lambda m: m.answered_at)]
+        deadline = self._clock() + SPLIT_BUDGET_S
+        while parts and self._clock() <= deadline:
+            part = parts.pop(0)
+            if await self._sampled(part) or len(part) == 1:
+                continue
+            if len(part) > sampling.MOST_TOGETHER:
+                self._slow_until = self._clock() + SLOW_S
+                parts = _parts(part, sampling.MOST_TOGETHER) + parts
+            else:
+                parts = _parts(part, (len(part) + 1) // 2) + parts
+
+    async def _sampled(self, part: list[_Member]) -> bool:
+        """Ask for all of them at once; False when that failed. One that fails alone is told, and asked alone from then on."""
+        for member in part if len(part) <= sampling.MOST_TOGETHER else ():
+            member.asked_at = self._clock()
         try:
-            await self._sample_together(members)
+            await self._sample_together(part)
         except ANSWERED as ex:
             await self._maybe_drop(ex)
+            if len(part) == 1:
+                self._failed_alone(part[0], ex)
             return False
+        for member in part:
+            member.alone, member.answered_at = False, self._clock()
         return True
 
-    async def _sample_alone(self, member: _Member) -> None:
-        try:
-            await self._sample_together([member])
-        except ANSWERED as ex:
-            await self._maybe_drop(ex)
-            self._tell_failure(member, ex, f"{member.wanted.schema}.{member.wanted.table}")
-            member.mark = ""
-        else:
-            member.alone = False
+    def _failed_alone(self, member: _Member, ex: BaseException) -> None:
+        self._tell_failure(member, ex, f"{member.wanted.schema}.{member.wanted.table}")
+        member.alone, member.answered_at = True, self._clock()
+        if not isinstance(ex, (TimeoutError, errors.QueryCanceled)):
+            member.mark = ""  # it may be another table by now
 
     async def _sample_together(self, members: list[_Member]) -> None:
         conn = await self._connection()
@@ -398,6 +405,10 @@ class Group:
         if failures.breaks_connection(ex) and not isinstance(ex, TimeoutError):
             return self._tell(member, unreachable=failures.connecting(ex))
         return self._tell(member, unready=failures.querying(ex, label))
+
+
+def _parts(members: list[_Member], size: int) -> list[list[_Member]]:
+    return [members[n : n + size] for n in range(0, len(members), size)]
 
 
 def _usable(report: Report) -> bool:
