@@ -214,3 +214,17 @@ def test_leases_in_text_are_told_by_the_text_of_their_id(conn: Conn, dsn: str, i
             resolved = leasequeue.resolve(ours, table, [Completion(lease) for lease in (leases[0], *leases[2:])])
             assert resolved == {leases[0].id: Outcome.LOST, **{lease.id: expected for lease in leases[2:]}}
         assert leasequeue.release_unheld(ours, table, worker_id="w", held_tokens=[leases[0].token]) == 1
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata"])
+def test_order_is_that_of_instants_whatever_the_sessions_zone(conn: Conn, dsn: str, zone: str) -> None:
+    """Left as text, times of the hour that Berlin has twice would sort by their wall clocks."""
+    create(conn, "work")
+    conn.execute("""INSERT INTO work (idempotency_key, created_at)
+                    SELECT 'k' || n, '2025-10-26 00:10:00+00'::timestamptz + n * interval '7 minutes 500 milliseconds' FROM generate_series(1, 20) AS n""")
+    table = Table.load(conn, "work")
+    with connect(dsn) as ours:
+        ours.execute("SELECT set_config('TimeZone', %s, false)", [zone])
+        keep_limits(ours, durable=False, one_plan=True)
+        items = leasequeue.claim(ours, table, worker_id="w", n=20, config=leasequeue.LeaseConfig()).items
+    assert [item.idempotency_key for item in items] == [f"k{n}" for n in range(1, 21)]
