@@ -47,7 +47,9 @@ def run(patient: bool, load_s: float) -> Evidence:
     seen = Evidence(began=time.time())
 
     def say(text: str) -> None:
-        print(f"{time.time() - seen.began:5.0f} s  {text}", flush=True)
+        # One write: drills speak from threads of their own.
+        sys.stdout.write(f"{time.time() - seen.began:5.0f} s  {text}\n")
+        sys.stdout.flush()
 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="alertrun-")))
