@@ -166,7 +166,8 @@ def test_a_claim_on_it_is_committed_and_its_items_read_like_any_others(conn: Con
     table, config = Table.load(conn, "work"), leasequeue.LeaseConfig()
     with connect(dsn) as kept:
         keep_limits(kept, durable=False, one_plan=True)
-        ours = leasequeue.claim(kept, table, worker_id="w", n=9, config=config).items
+        leasequeue.register(conn, table, "w")
+        ours = leasequeue.claim(kept, table, worker_id="w", n=9, config=config, registered=True).items
     stored = {
         row[0]: row
         for row in conn.execute("SELECT id, amount, body, priority, leased_at, lease_token FROM work WHERE leased_by = 'w'")
