@@ -213,7 +213,9 @@ def show(verdicts: Sequence[Verdict], console: Console) -> None:
         for number, test in enumerate(verdict.mutant.tests):
             said = verdict.red.get(test, f"SURVIVED {verdict.trouble}")
             name, guarantee = (verdict.mutant.name, verdict.mutant.guarantee) if number == 0 else ("", "")
-            table.add_row(name, guarantee, test.rpartition("/")[2], escape(said[:160]), style="" if test in verdict.red else "bold red")
+            table.add_row(
+                name, guarantee, test.rpartition("/")[2], escape(said[:160]), style="" if test in verdict.red else "bold red"
+            )
     console.print(table)
     killed = sum(verdict.killed for verdict in verdicts)
     console.print(f"{killed} of {len(verdicts)} mutants noticed by every test named for them")
