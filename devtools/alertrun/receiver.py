@@ -21,8 +21,9 @@ class Told:
         labels: as they arrived.
         annotations: as they arrived.
         fired_at: wall clock at which the first `firing` arrived, seconds since 1970.
-        resolved_at: wall clock at which the last `resolved` arrived; None while it fires.
+        resolved_at: wall clock at which the last `resolved` arrived; None before the first.
         firings: times it began to fire.
+        firing: whether it fires now.
     """
 
     labels: dict[str, str]
@@ -30,6 +31,7 @@ class Told:
     fired_at: float
     resolved_at: float | None = None
     firings: int = 1
+    firing: bool = True
 
 
 @dataclass(slots=True)
@@ -44,21 +46,21 @@ class Inbox:
         identity = labels["alertname"].removeprefix("LeaseQueue"), labels.get("queue", "")
         known = self.told.get(identity)
         if alert["status"] == "resolved":
-            if known is not None and known.resolved_at is None:
-                known.resolved_at = now
+            if known is not None and known.firing:
+                known.resolved_at, known.firing = now, False
         elif known is None:
             self.told[identity] = Told(labels, alert["annotations"], now)
-        elif known.resolved_at is not None:
-            known.resolved_at, known.firings = None, known.firings + 1
+        elif not known.firing:
+            known.firing, known.firings = True, known.firings + 1
 
     def fired(self, identity: Identity) -> bool:
         """Whether it was told as firing, now or before."""
         return identity in self.told
 
     def resolved(self, identity: Identity) -> bool:
-        """Whether it was told as firing and then as resolved."""
+        """Whether it was told as firing and then as resolved, and does not fire again."""
         known = self.told.get(identity)
-        return known is not None and known.resolved_at is not None
+        return known is not None and not known.firing
 
 
 class Receiver:

@@ -32,14 +32,14 @@ def has_data(panel: Mapping[str, Any]) -> bool:
 def table(evidence: Mapping[str, Any], width: int = 150) -> str:
     """Alert, queue, severity, when it was received as firing and as resolved, its other labels."""
     shown = Table(title="alerts as the webhook received them (UTC)", width=width)
-    for name in ("alert", "queue", "severity", "fired", "resolved", "seconds", "labels"):
-        shown.add_column(name, justify="right" if name == "seconds" else "left", overflow="fold")
+    for name in ("alert", "queue", "severity", "fired", "resolved", "seconds", "times", "labels"):
+        shown.add_column(name, justify="right" if name in ("seconds", "times") else "left", overflow="fold")
     for alert in sorted(evidence["alerts"], key=lambda a: a["fired_at"]):
         labels = ", ".join(f"{k}={v}" for k, v in sorted(alert["labels"].items()) if k not in _SHOWN_APART)
         resolved = alert["resolved_at"]
         shown.add_row(
             f"LeaseQueue{alert['alert']}", alert["queue"], alert["labels"]["severity"], _time(alert["fired_at"]),
-            _time(resolved) if resolved else "-", f"{resolved - alert['fired_at']:.0f}" if resolved else "-", labels,
+            _time(resolved) if resolved else "-", f"{resolved - alert['fired_at']:.0f}" if resolved else "-", str(alert["firings"]), labels,
         )  # fmt: skip
     output = io.StringIO()
     Console(file=output, width=width).print(shown)

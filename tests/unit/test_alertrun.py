@@ -25,7 +25,8 @@ def test_an_alert_is_told_once_and_its_end_is_kept() -> None:
     told = inbox.told["A", "q"]
     assert (told.fired_at, told.resolved_at, told.firings) == (1.0, 3.0, 1)
     inbox.take(alert("A"), 5.0)
-    assert (told.resolved_at, told.firings) == (None, 2)
+    assert (told.resolved_at, told.firings, told.firing) == (3.0, 2, True)
+    assert not inbox.resolved(("A", "q"))
 
 
 def test_an_end_without_a_beginning_is_nothing() -> None:
@@ -133,7 +134,14 @@ def test_panels_keep_numbers_alone() -> None:
 
 
 def evidence(**changes: Any) -> dict[str, Any]:
-    told = {"alert": "A", "queue": "q", "labels": {"severity": "warning", "team": "t"}, "fired_at": 0.0, "resolved_at": 12.0}
+    told = {
+        "alert": "A",
+        "queue": "q",
+        "labels": {"severity": "warning", "team": "t"},
+        "fired_at": 0.0,
+        "resolved_at": 12.0,
+        "firings": 1,
+    }
     plain: dict[str, Any] = {
         "alerts": [told], "rules": ["LeaseQueueA"], "panels": [{"title": "P", "series": [["s", [[1, 2]]]]}], "problems": [],
     }  # fmt: skip
