@@ -14,8 +14,8 @@ from tests.chart.support import CHART, Refusal, Render, container, kinds, nested
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 # Maps that belong to Kubernetes or to the user: their inner keys are not the chart's.
-FREE = {"resources", "podSecurityContext", "securityContext", "livenessProbe", "readinessProbe"}
-STRUCTURE = [path for path, _ in walk(VALUES) if path.split(".")[0] not in FREE or path in FREE]
+FREE = ("resources", "podSecurityContext", "securityContext", "livenessProbe", "readinessProbe", "dashboard.labels")
+STRUCTURE = [path for path, _ in walk(VALUES) if not path.startswith(tuple(f"{free}." for free in FREE))]
 
 
 def schema_at(path: str) -> dict[str, Any]:
