@@ -31,6 +31,7 @@ log = structlog.get_logger()
 START_RETRY_S = 5.0
 JITTER = 0.1  # of the time until the next poll, so that queues of one period spread
 CRASHED_AGAIN_S = 30.0
+WATCH_AGAIN_S = 5.0
 
 
 class Operator:
@@ -119,25 +120,12 @@ class Operator:
             self._work.add(key)
         self._watchdog.expect("start", float("inf"))
         self._watchdog.expect("resync", 3 * self._settings.resync_s + 60)
-        registry = handlers.build(self._cache, self._work.add, self._count, self._configuration)
         tasks = [asyncio.create_task(self._worker(), name=f"reconcile-{n}") for n in range(self._settings.workers)]
         tasks.append(asyncio.create_task(self._resync_for_ever(), name="resync"))
         if self._election is not None:
             tasks.append(asyncio.create_task(self._election.keep(), name="election"))
-        namespaces = self._settings.watch_namespaces
         started, stop = asyncio.Event(), asyncio.Event()
-        watches = asyncio.create_task(
-            kopf.operator(
-                registry=registry,
-                settings=handlers.settings(self._settings),
-                clusterwide=not namespaces,
-                namespaces=namespaces,
-                standalone=True,
-                ready_flag=started,
-                stop_flag=stop,
-            ),
-            name="watches",
-        )
+        watches = asyncio.create_task(self._watch_for_ever(started, stop), name="watches")
         try:
             await asyncio.wait([watches, asyncio.create_task(started.wait())], return_when=asyncio.FIRST_COMPLETED)
             _stop_on_signals(stop)
@@ -152,6 +140,26 @@ class Operator:
         for outcome in ended:
             if isinstance(outcome, Exception):
                 raise outcome
+
+    async def _watch_for_ever(self, started: asyncio.Event, stop: asyncio.Event) -> None:
+        """Watch until `stop`. A refusal that kopf takes for final (404, 409) ends its watches all at once: they are begun anew."""
+        namespaces = self._settings.watch_namespaces
+        while not stop.is_set():
+            try:
+                await kopf.operator(
+                    registry=handlers.build(self._cache, self._work.add, self._count, self._configuration),
+                    settings=handlers.settings(self._settings),
+                    clusterwide=not namespaces,
+                    namespaces=namespaces,
+                    standalone=True,
+                    ready_flag=started,
+                    stop_flag=stop,
+                )
+            except Exception as ex:  # noqa: BLE001 - whatever it is: the lists go on meanwhile, and make up for what is missed
+                log.warning("watches_ended", error=f"{type(ex).__name__}: {ex}"[:300], again_in_s=WATCH_AGAIN_S)
+                await asyncio.sleep(WATCH_AGAIN_S)
+            else:
+                return  # a signal
 
     def _count(self, kind: str) -> None:
         self._tally.events[kind] += 1
