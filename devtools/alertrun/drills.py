@@ -72,7 +72,7 @@ def orphans(world: World, patient: bool) -> Drill:
             world.execute(HOUR_AGO)
 
     def kill() -> None:
-        signal_container(world.running_worker("orphans")[1], signal.SIGKILL)
+        signal_container(world.busiest_worker("orphans")[1], signal.SIGKILL)
         until("the ends of its leases", 60, lambda: world.rows(ENDED))
         if not patient:
             world.execute(ENDED_LONG_AGO)

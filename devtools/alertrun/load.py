@@ -16,8 +16,8 @@ LEAST_PER_S, WAVE_PER_S = 2.0, 6.0
 BURST = 120
 BURST_AT_S = 20.0
 LANES = ("books", "music", "films")
-# Longer than the lease and the reclaimer's patience together.
-FROZEN_S = 32.0
+# Longer than the lease, the reclaimer's patience and the pause between two of its runs together.
+FROZEN_S = 45.0
 # The second wave has begun then, so that no scale-down ends the frozen one.
 KILL_AT_S, FREEZE_AT_S = 40.0, 105.0
 
@@ -75,17 +75,18 @@ class Load:
 
     def _task(self) -> tuple[str, str | None]:
         dice = self._rng.random()
-        seconds = f"{self._rng.lognormvariate(-0.9, 0.6):.2f}"
+        # One in twenty lives by renewal.
+        seconds = "8" if self._rng.random() < 0.05 else f"{self._rng.lognormvariate(-0.9, 0.6):.2f}"
         task = "fail" if dice < 0.02 else f"retry {seconds}" if dice < 0.08 else f"work {seconds}"
         return task, self._rng.choice(LANES) if self._rng.random() < 0.2 else None
 
     def _kill(self) -> None:
-        pod, container = self._world.running_worker(LOAD)
+        pod, container = self._world.busiest_worker(LOAD)
         signal_container(container, signal.SIGKILL)
         self._say(f"{LOAD}: worker {pod} is killed")
 
     def _freeze(self) -> None:
-        pod, self._frozen = self._world.running_worker(LOAD)
+        pod, self._frozen = self._world.busiest_worker(LOAD)
         signal_container(self._frozen, signal.SIGSTOP)
         self._say(f"{LOAD}: worker {pod} is frozen for {FROZEN_S:.0f} s")
 

@@ -177,12 +177,27 @@ class World:
         kube.kubectl("-n", NAMESPACE, "patch", "lq", queue, "--type=merge", "-p", json.dumps({"spec": change}))
 
     @staticmethod
-    def running_worker(queue: str) -> tuple[str, str]:
-        """Pod and container of one running worker."""
+    def _workers(queue: str) -> dict[str, str]:
+        """Containers of the running workers by their pods."""
         selector = f"leasequeue.dev/queue={queue},leasequeue.dev/component=worker"
-        pods = [p for p in kube.get("pods", "-n", NAMESPACE, "-l", selector) if _container(p)]
-        assert pods, f"no running worker of {queue}"
-        return str(pods[0]["metadata"]["name"]), _container(pods[0])
+        found = kube.get("pods", "-n", NAMESPACE, "-l", selector)
+        return {str(p["metadata"]["name"]): _container(p) for p in found if _container(p)}
+
+    def busiest_worker(self, queue: str) -> tuple[str, str]:
+        """Pod and container of the running worker with most leases; waits for one that has any.
+
+        Raises:
+            AssertionError: not within a minute.
+        """
+        held = f"SELECT leased_by FROM {queue} WHERE state = 'ASSIGNED' GROUP BY 1 ORDER BY count(*) DESC"
+
+        def look() -> tuple[str, str] | None:
+            containers = self._workers(queue)
+            pods = (str(row[0]).rpartition("-")[0] for row in self.rows(held))
+            return next(((pod, containers[pod]) for pod in pods if pod in containers), None)
+
+        found: tuple[str, str] = until(f"a worker of {queue} with leases", 60, look)
+        return found
 
 
 def _condition(queue: dict[str, Any], kind: str) -> str:
