@@ -57,15 +57,15 @@ def drain_gates(runs: Sequence[Run], contenders: Sequence[Contender], of_raw: fl
     """
     kinds = {contender.name: contender.kind for contender in contenders}
     gates: list[Gate] = []
-    for name in [c.name for c in contenders if c.kind == "ours"]:
+    for name, raw in [(c.name, c.beside) for c in contenders if c.kind == "ours"]:
         for shape in dict.fromkeys(run["shape"] for run in pick(runs, contender=name) if run["shape"]):
-            rate = paired_ratio(runs, _is(name, shape), _is(RAW, shape), "drain_rate")
+            rate = paired_ratio(runs, _is(name, shape), _is(raw, shape), "drain_rate")
             detail = f" ({rate.low:.2f}–{rate.high:.2f})" if rate else ""
-            gates += at_least(f"{name} {shape}: drain ÷ raw", rate.median if rate else None, of_raw, detail)
-            cpu = paired_ratio(runs, _is(RAW, shape), _is(name, shape), "cpu_us")  # says the same on a busy machine
-            gates += at_least(f"{name} {shape}: CPU an item, raw ÷ ours", cpu.median if cpu else None, of_raw, aim=True)
-            wal = paired_ratio(runs, _is(name, shape), _is(RAW, shape), "wal_bytes")
-            gates += at_most(f"{name} {shape}: WAL ÷ raw", wal.median if wal else None, 1.2)
+            gates += at_least(f"{name} {shape}: drain ÷ {raw}", rate.median if rate else None, of_raw, detail)
+            cpu = paired_ratio(runs, _is(raw, shape), _is(name, shape), "cpu_us")  # says the same on a busy machine
+            gates += at_least(f"{name} {shape}: CPU an item, {raw} ÷ ours", cpu.median if cpu else None, of_raw, aim=True)
+            wal = paired_ratio(runs, _is(name, shape), _is(raw, shape), "wal_bytes")
+            gates += at_most(f"{name} {shape}: WAL ÷ {raw}", wal.median if wal else None, 1.2)
     peers = [run for run in runs if kinds.get(run["contender"]) == "peer"]
     limited = {c.name: {v.name for v in c.variant if v.claim100} for c in contenders}
     ours = _best(pick(runs, contender=OURS))

@@ -40,6 +40,7 @@ class Contender(BaseModel):
 
     Args:
         name: shown in tables.
+        beside: the raw contender on the same kind of table; ours is compared with it.
         kind: ours, raw (the ceiling: our statements without a worker around them) or peer.
         cmd: the adapter; `{ours}`, `{venv}`, `{adapters}`, `{node}` and `{river}` are replaced.
         opts: options of every call.
@@ -61,6 +62,7 @@ class Contender(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str
     kind: Literal["ours", "raw", "peer"] = "peer"
+    beside: str = "raw"
     cmd: list[str]
     opts: dict[str, Any] = Field(default_factory=dict)
     setup_keys: list[str] = Field(default_factory=list)

@@ -1,4 +1,7 @@
-"""The ceiling: hand-written claim and completion over psycopg 3, without library, renewal, heartbeat, retries or logs."""
+"""The ceiling: hand-written claim and completion over psycopg 3, without library, renewal, heartbeat, retries or logs.
+
+On a table of its own with what leasing needs, or (`adopted`) on the very table that LeaseQueue adopted, in the same order.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,26 @@ from _proto import DSN, Worker, enqueued, one_by_one, opts, out, pace, sent
 O = opts()  # noqa: E741
 COLUMNS = "idempotency_key, ledger_entity, variance_amount, match_decision, trace_id, source_hash"
 PLACES = "%s, %s, %s, %s, %s, %s"
-CLAIM = """UPDATE t SET state = 'ASSIGNED', leased_by = %s, lease_token = gen_random_uuid(), leased_at = now(),
- lease_expires_at = now() + interval '30 s' WHERE id = ANY (ARRAY(SELECT id FROM t WHERE state = 'PENDING'
- ORDER BY created_at LIMIT %s FOR UPDATE SKIP LOCKED)) RETURNING *"""
-COMPLETE = (
-    "UPDATE t SET state = 'RESOLVED' WHERE state = 'ASSIGNED' AND id = ANY (%s::uuid[]) AND lease_token = ANY (%s::uuid[])"
-)
+ADOPTED = bool(O.get("adopted"))
+TABLE = "review_queue_item" if ADOPTED else "t"
+ORDER = "-priority, created_at, id" if ADOPTED else "created_at"
+CLAIM = f"""UPDATE {TABLE} SET state = 'ASSIGNED', leased_by = %s, lease_token = gen_random_uuid(), leased_at = now(),
+ lease_expires_at = now() + interval '30 s' WHERE id = ANY (ARRAY(SELECT id FROM {TABLE} WHERE state = 'PENDING'
+ ORDER BY {ORDER} LIMIT %s FOR UPDATE SKIP LOCKED)) RETURNING *"""
+COMPLETE = f"UPDATE {TABLE} SET state = 'RESOLVED' WHERE state = 'ASSIGNED' AND id = ANY (%s::uuid[]) AND lease_token = ANY (%s::uuid[])"
 
 
 def setup() -> None:
     """The review queue's typed table with what leasing needs, and one index."""
+    if ADOPTED:
+        from devtools.samples import REVIEW_QUEUE
+        from leasequeue.dsn import connect
+        from leasequeue.schema import adopt
+
+        with connect(DSN) as conn:
+            conn.execute(REVIEW_QUEUE, prepare=False)
+            adopt(conn, TABLE)
+        return
     with psycopg.connect(DSN, autocommit=True) as conn:
         conn.execute(f"""CREATE TABLE t (
           id uuid PRIMARY KEY DEFAULT uuidv7(), idempotency_key text NOT NULL UNIQUE, ledger_entity text NOT NULL,
@@ -48,7 +61,7 @@ def row(number: int, decision: str = "UNMATCHED", source: str = "") -> tuple[Any
 def enqueue() -> None:
     """COPY, or single INSERTs."""
     n, chunk = O["n"], O.get("chunk", 5000)
-    insert = f"INSERT INTO t ({COLUMNS}) VALUES ({PLACES})"
+    insert = f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({PLACES})"
     with psycopg.connect(DSN, autocommit=True) as conn:
         conn.prepare_threshold = 0
         if O["how"] == "one":
@@ -64,7 +77,7 @@ def enqueue() -> None:
         else:
             began = time.perf_counter()
             for start in range(0, n, chunk):
-                with conn.cursor() as cur, cur.copy(f"COPY t ({COLUMNS}) FROM STDIN") as copy:
+                with conn.cursor() as cur, cur.copy(f"COPY {TABLE} ({COLUMNS}) FROM STDIN") as copy:
                     for number in range(start, min(n, start + chunk)):
                         copy.write_row(row(number))
             enqueued(time.perf_counter() - began)
@@ -78,14 +91,18 @@ def work() -> None:
     me, batch = f"w{id(worker)}", O.get("batch", 100)
     worker.ready_and_wait()
     done: tuple[list[Any], list[Any]] | None = None
+    names = [column.name for column in conn.execute(f"SELECT * FROM {TABLE} LIMIT 0").description or ()]
+    amount, source, decision, key, token = map(
+        names.index, ("variance_amount", "source_hash", "match_decision", "id", "lease_token")
+    )
     while not worker.stop.is_set():
         rows, done = (fused if O.get("fused") else plain)(conn, me, batch, done)
         if not rows:
             wait(conn)
             continue
         for r in rows:
-            worker.job(int(r[3]), float(r[11]) if r[4] == "LAT" else None)
-        done = ([r[0] for r in rows], [r[9] for r in rows])
+            worker.job(int(r[amount]), float(r[source]) if r[decision] == "LAT" else None)
+        done = ([r[key] for r in rows], [r[token] for r in rows])
         if not O.get("fused"):
             conn.execute(COMPLETE, done, prepare=True)
             done = None
@@ -121,7 +138,7 @@ def produce() -> None:
     """Single inserts on schedule, each with its notification."""
     calls, late = [], []
     notify = "" if O.get("no_wake") else "SELECT pg_notify('work', '') FROM i"
-    text = f"WITH i AS (INSERT INTO t ({COLUMNS}) VALUES ({PLACES}) RETURNING id) {notify or 'SELECT id FROM i'}"
+    text = f"WITH i AS (INSERT INTO {TABLE} ({COLUMNS}) VALUES ({PLACES}) RETURNING id) {notify or 'SELECT id FROM i'}"
     with psycopg.connect(DSN, autocommit=True) as conn:
         for number, lateness in pace(O["rate"], O["seconds"]):
             t = time.time()
