@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 
@@ -79,8 +79,15 @@ def _wait(deadline: float, what: str, holds: Callable[[], bool]) -> None:
         time.sleep(LOOK_S)
 
 
-def play(drills: Sequence[Drill], inbox: Inbox, say: Say) -> list[str]:
-    """Run drills side by side to their ends; returns what went wrong."""
-    with ThreadPoolExecutor(max_workers=len(drills)) as pool:
-        runs = {drill.queue or "operator": pool.submit(drill.run, inbox, say) for drill in drills}
+def play(drills: Sequence[Drill], inbox: Inbox, say: Say, pool: ThreadPoolExecutor) -> list[str]:
+    """Run drills side by side to their ends; returns what went wrong.
+
+    Args:
+        drills: any number.
+        inbox: what the webhook was told.
+        say: told each step.
+        pool: of at least as many threads. It must outlive what drills start: a PostgreSQL server ends with the thread that started it.
+    """
+    runs = {drill.queue or "operator": pool.submit(drill.run, inbox, say) for drill in drills}
+    wait(runs.values())
     return [f"{name}: {type(error).__name__}: {error}" for name, run in runs.items() if (error := run.exception()) is not None]

@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -54,6 +55,7 @@ def run(patient: bool, load_s: float) -> Evidence:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="alertrun-")))
         servers = {name: stack.enter_context(PgServer(18, listen=NODE_ADDRESS)) for name in (MAIN, SECOND)}
+        pool = stack.enter_context(ThreadPoolExecutor(max_workers=len(FLEET)))
         world = World(servers)
         world.install(folder)
         world.populate()
@@ -67,7 +69,7 @@ def run(patient: bool, load_s: float) -> Evidence:
         say(f"Prometheus scrapes {prometheus.healthy_targets()} targets by {len(groups)} rule groups")
         began = time.time()
         with Load(world, say) as load:
-            seen.problems += play(drills.all_but_operator(world, patient), receiver.inbox, say)
+            seen.problems += play(drills.all_but_operator(world, patient), receiver.inbox, say, pool)
             time.sleep(max(0.0, load_s - (time.time() - began)))
         if load.problem is not None:
             seen.problems.append(f"load: {type(load.problem).__name__}: {load.problem}")
@@ -75,7 +77,7 @@ def run(patient: bool, load_s: float) -> Evidence:
         seen.scraped = sorted({s["metric"]["job"] for s in prometheus.query("up")})
         seen.panels = [asdict(p) for p in evaluate(world.dashboard(), prometheus, began, time.time(), STEP_S, LOAD)]
         say("dashboard evaluated")
-        seen.problems += play([drills.operator()], receiver.inbox, say)
+        seen.problems += play([drills.operator()], receiver.inbox, say, pool)
         seen.alerts = [{"alert": alert, "queue": queue, **asdict(told)} for (alert, queue), told in receiver.inbox.told.items()]
     return seen
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -35,6 +37,12 @@ def test_an_end_without_a_beginning_is_nothing() -> None:
     assert not inbox.fired(("A", "q"))
 
 
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(max_workers=2) as made:
+        yield made
+
+
 def drill(inbox: Inbox, done: list[str], mending: bool = True) -> Drill:
     def step(name: str) -> Step:
         def do() -> None:
@@ -51,26 +59,26 @@ def drill(inbox: Inbox, done: list[str], mending: bool = True) -> Drill:
     return Drill("q", [step("A"), step("B")], "mended", mend, seconds=0.0 if not mending else 60.0)
 
 
-def test_a_drill_goes_step_by_step_and_ends_when_all_is_resolved() -> None:
+def test_a_drill_goes_step_by_step_and_ends_when_all_is_resolved(pool: ThreadPoolExecutor) -> None:
     inbox, done = Inbox(), list[str]()
-    assert play([drill(inbox, done)], inbox, lambda _: None) == []
+    assert play([drill(inbox, done)], inbox, lambda _: None, pool) == []
     assert done == ["A", "B", "mend"]
 
 
-def test_a_drill_whose_alert_stays_is_a_problem() -> None:
+def test_a_drill_whose_alert_stays_is_a_problem(pool: ThreadPoolExecutor) -> None:
     inbox = Inbox()
-    (problem,) = play([drill(inbox, [], mending=False)], inbox, lambda _: None)
+    (problem,) = play([drill(inbox, [], mending=False)], inbox, lambda _: None, pool)
     assert "resolve" in problem
 
 
-def test_a_drill_that_cannot_be_done_hides_no_other() -> None:
+def test_a_drill_that_cannot_be_done_hides_no_other(pool: ThreadPoolExecutor) -> None:
     inbox, done = Inbox(), list[str]()
 
     def fails() -> None:
         raise RuntimeError("no")
 
     broken = Drill("other", [Step("x", fails, ("X",))], "mended", lambda: None)
-    problem = play([broken, drill(inbox, done)], inbox, lambda _: None)
+    problem = play([broken, drill(inbox, done)], inbox, lambda _: None, pool)
     assert problem == ["other: RuntimeError: no"]
     assert done[-1] == "mend"
 
