@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import psycopg
@@ -15,8 +13,6 @@ import pytest
 from examples.content_pipeline.fleet import Fleet, FleetError, Program
 from examples.content_pipeline.run import Options, run
 from leasequeue.config import BlockedHead
-from leasequeue.doctor import Limits, diagnose
-from leasequeue.schema import adopt
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -109,27 +105,6 @@ def test_a_table_that_is_there_already_is_left_alone(dsn: str, conn: psycopg.Con
     assert conn.execute(
         "SELECT count(*) FROM pg_attribute WHERE attrelid = 'content_jobs'::regclass AND attnum > 0"
     ).fetchone() == (1,)
-
-
-def test_the_move_in_the_howto_makes_a_queue_of_an_old_table(conn: psycopg.Connection) -> None:
-    conn.execute(
-        "CREATE TABLE content_jobs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, site text NOT NULL, priority int NOT NULL "
-        "DEFAULT 0, status text NOT NULL DEFAULT 'pending', reserved_by text, reservation_token uuid, input_json jsonb)"
-    )
-    states = ("pending", "reserved", "generated", "failed")
-    for status in states:
-        conn.execute("INSERT INTO content_jobs (site, status, reserved_by) VALUES ('s', %s, 'old')", (status,))
-    (block,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs/howto/content-pipeline.md").read_text(), re.DOTALL)
-    conn.execute(textwrap.dedent(block))
-    report = adopt(conn, "content_jobs", strict_lanes=True, confirm="public.content_jobs")
-    assert report.ok
-    assert [row[0] for row in conn.execute("SELECT state FROM content_jobs ORDER BY id")] == [
-        "PENDING",
-        "PENDING",
-        "RESOLVED",
-        "FAILED",
-    ]
-    assert diagnose(conn, "content_jobs", limits=Limits(watch_s=0)).findings == ()
 
 
 @pytest.mark.slow
