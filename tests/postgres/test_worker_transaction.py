@@ -244,12 +244,12 @@ def test_two_threads_of_one_handler_are_refused_too(slot: Slot) -> None:
             with ctx.transaction() as tx:
                 tx.execute("INSERT INTO posting VALUES (%s)", [k])
                 time.sleep(0.2)
-        except TransactionMisused:
-            return "refused"
+        except Exception as ex:
+            return type(ex).__name__
         return "done"
 
     with ThreadPoolExecutor(2) as pool:
-        assert sorted(pool.map(post, (2, 3))) == ["done", "refused"]
+        assert sorted(pool.map(post, (2, 3))) == sorted(["done", TransactionMisused.__name__])
     assert len(slot.postings()) == 1
 
 
