@@ -154,7 +154,7 @@ def test_a_zombies_transaction_is_stopped_before_its_first_effect(queue: Queue) 
         steal(queue, item)
         process.wait_event("handler_raised", error_type="LeaseNotHeld")
         process.wait_event("item_completion_noop", outcome="LOST")
-    assert queue.execute("SELECT * FROM ledger") == []
+    assert queue.execute("SELECT is_called FROM ledger_n_seq") == [{"is_called": False}], "the effect was not even tried"
     assert queue.row(item)["leased_by"] == "thief"
 
 

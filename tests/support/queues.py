@@ -31,7 +31,7 @@ class Queue:
             create(conn, name, columns=COLUMNS, strict_lanes=strict_lanes, id_type=id_type)
         self.conn = psycopg.connect(dsn, autocommit=True, row_factory=dict_row)
         self.conn.execute(
-            "CREATE TABLE IF NOT EXISTS ledger (item text, attempt int, at timestamptz DEFAULT clock_timestamp())"
+            "CREATE TABLE IF NOT EXISTS ledger (n bigserial, item text, attempt int, at timestamptz DEFAULT clock_timestamp())"
         )
 
     def add(self, *whats: str, **columns: Any) -> list[Any]:
