@@ -172,6 +172,7 @@ def test_a_claim_on_it_is_committed_and_its_items_read_like_any_others(conn: Con
         row[0]: row
         for row in conn.execute("SELECT id, amount, body, priority, leased_at, lease_token FROM work WHERE leased_by = 'w'")
     }
+    assert set(stored) == {item.id for item in ours}, "committed"
     assert [(item.id, item["amount"], item["body"], item.priority, item.leased_at, item.lease_token) for item in ours] == [
         stored[item.id] for item in ours
     ]
