@@ -8,17 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.cluster.marks import OWN_CLUSTER
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(2400),  # the first run on a machine builds Kubernetes and the images
-    pytest.mark.skipif(
-        bool(os.environ.get("KUBECONFIG")) or os.name != "posix" or os.geteuid() != 0,
-        reason="needs a devcluster of its own: root, and no KUBECONFIG",
-    ),
-]
+pytestmark = OWN_CLUSTER
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = 1200
 

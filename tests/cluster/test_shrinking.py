@@ -15,17 +15,10 @@ import pytest
 
 from demo import images
 from devcluster.paths import cluster_paths
+from tests.cluster.marks import OWN_CLUSTER
 from tests.cluster.shrinking import INSIDE
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(2400),  # the first run on a machine builds Kubernetes and the images
-    pytest.mark.skipif(
-        bool(os.environ.get("KUBECONFIG")) or os.name != "posix" or os.geteuid() != 0,
-        reason="needs a devcluster of its own: root, and no KUBECONFIG",
-    ),
-]
+pytestmark = OWN_CLUSTER
 ROOT = Path(__file__).resolve().parents[2]
 SCENES = ("zero-n-zero", "lowered-max", "kubectl-scale", "suspend", "from-zero", "operator-killed")
 

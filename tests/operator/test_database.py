@@ -19,20 +19,11 @@ from leasequeue_operator.observe import group, sampling
 from leasequeue_operator.observe.database import Hub
 from leasequeue_operator.observe.group import Wanted
 from leasequeue_operator.observe.secret import Connection
+from tests.support.clock import Clock
 
 pytestmark = pytest.mark.postgres
 
 Admin = psycopg.Connection[Any]
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

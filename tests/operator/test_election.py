@@ -18,6 +18,7 @@ from leasequeue_operator.usage import Usage
 from tests.operator import samples
 from tests.operator.apiserver import ApiServer, Fault
 from tests.operator.test_app import QUEUES, get, reason, running, until
+from tests.support.clock import Clock
 
 LEASES = "coordination.k8s.io/v1/leases"
 DURATION_S = 15.0
@@ -54,14 +55,6 @@ class Server:
     def _check(self) -> None:
         if self.down:
             raise KubeError(0, "Timeout", "no answer")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
