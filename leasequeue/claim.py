@@ -15,7 +15,7 @@ from leasequeue.errors import BadInput
 from leasequeue.item import Item, column_index
 from leasequeue.mark import ClaimMark, segments_behind
 from leasequeue.rows import Codec, Result
-from leasequeue.run import Batch, Flow, Operation, Query, Steps
+from leasequeue.run import Batch, Flow, Operation, Query, Steps, single
 from leasequeue.spare import Page, Refused, Skips, sparing
 from leasequeue.table import Table
 
@@ -62,7 +62,11 @@ def claim_flow(
     claiming = _Claim(table, worker_id, n, config, list(lanes) if lanes else None, mark, registered, skips)
     ahead = mark.lanes_ahead(n) if mark and config.strict_lanes and lanes is None else []
     if not ahead:
-        return (yield from _sparing(claiming))
+        claimed = yield from _sparing(claiming)
+        if claimed.items or not registered or claiming.asks_first:
+            return claimed
+        why: Result = yield from single(claiming.admission_query())
+        return replace(claimed, admission=_admission(why))
     first = yield from _sparing(replace(claiming, ahead=ahead))
     if first.full or first.admission != "open":
         return first
@@ -99,6 +103,17 @@ class _Claim:
         if self.config.strict_lanes:
             return "claim_strict"
         return "claim" if self.lanes is None else "claim_lanes"
+
+    @property
+    def asks_first(self) -> bool:
+        """Whether the claimer's own row is locked by an earlier statement. A plain claim locks it itself and finds rows only if it may: what
+        else it reads need not be younger than that lock. So it is a single statement, and only one that found nothing asks why.
+        """
+        return self.registered and (self.statement != "claim" or self._durable)
+
+    def admission_query(self) -> Query:
+        """Locks the claimer's own row, and says whether it is cordoned."""
+        return Query(self.table.sql("claim_admission"), self._identity())
 
     def whole(self) -> Operation[Claimed]:
         """The claim itself."""
@@ -152,8 +167,8 @@ class _Claim:
     def _first(self) -> list[Query]:
         """Locks that must be held before the claim's snapshot is taken."""
         queries = []
-        if self.registered:
-            queries.append(Query(self.table.sql("claim_admission"), self._identity()))
+        if self.asks_first:
+            queries.append(self.admission_query())
         if self.config.max_inflight_policy == "Enforce":
             key = CEILING_CLASS << 32 | self.table.oid
             queries.append(Query(self.table.sql("claim_ceiling"), {"ceiling_key": key}))
@@ -221,20 +236,21 @@ class _Claim:
         items = [Item(index, row, leased.codec) for row in in_claim_order(leased, index)]
         if self.mark and self.lanes is None and not self.config.strict_lanes:
             self.mark.advance(items, self.n)
-        return Claimed(items, self._admission(results[0]), len(items) == self.n)
+        return Claimed(items, _admission(results[0]) if self.asks_first else "open", len(items) == self.n)
 
-    def _admission(self, first: Result) -> Admission:
-        if not self.registered:
-            return "open"
-        if not first.rows:
-            return "unregistered"
-        return "cordoned" if first.scalar else "open"
+
+def _admission(own: Result) -> Admission:
+    if not own.rows:
+        return "unregistered"
+    return "cordoned" if own.scalar else "open"
 
 
 def in_claim_order(leased: Result, index: Mapping[str, int]) -> list[tuple[Any, ...]]:
     """Rows of a claim in its order; RETURNING has none. Two stable sorts: created_at and id, then priority falling."""
     at, item_id, priority = index["created_at"], index["id"], index["priority"]
     rows = leased.rows
+    if len(rows) < 2:
+        return rows
     if leased.codec is not None:
         return _texts_in_claim_order(rows, leased.codec, at, item_id, priority)
     # Times as distances from one in UTC, since Python compares two times of one zone by their wall clocks, which run backwards once a year.

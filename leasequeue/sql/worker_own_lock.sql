@@ -1,4 +1,4 @@
--- Waits until no claim of this process is under way any more: claim_admission.sql holds the row until its transaction has ended. After
+-- Waits until no claim of this process is under way any more: a claim holds the row until its transaction has ended. After
 -- a lost reply the old connection's claim may still be committing, and a look for its rows would come too early.
 SELECT w.worker_id
   FROM leasequeue.worker AS w

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 
 from leasequeue import Item, LeaseConfig, Outcome, Resolve
@@ -24,6 +25,8 @@ from tests.support.processes import wait_for
 
 class TakesAll:
     """Stands for the database: every completion is taken."""
+
+    opened = 1
 
     def __init__(self, batch: list[Held]) -> None:
         self._batch = batch
@@ -84,3 +87,59 @@ def test_a_writer_that_hangs_is_seen_by_healthz_and_one_that_waits_is_not(monkey
     one.verdict = Resolve()
     completions.give(one)
     wait_for("the hang is seen", lambda: beats.stalled(time.monotonic()) == ["completions"])
+
+
+def writer(link: Any, registry: Registry) -> Completions:
+    audit = AuditLog(logs.SINK, "w", "q", enabled=False)
+    return Completions(
+        link, QueueTable("public", "t"), registry, LeaseConfig(batch_size=1), WorkerMetrics("", "q"), audit, lambda _freed: None
+    )
+
+
+def test_a_slot_with_nothing_else_to_do_writes_its_verdict_itself() -> None:
+    batch, registry = [held()], Registry()
+    registry.add(batch)
+    completions = writer(TakesAll(batch), registry)  # its thread is not started
+    batch[0].verdict = Resolve()
+    completions.write_here(batch[0])
+    assert (completions.unflushed, len(registry)) == (0, 0)
+
+
+def test_a_slot_leaves_its_verdict_to_the_one_that_writes() -> None:
+    batch, registry = [held(), held()], Registry()
+    registry.add(batch)
+    completions = writer(TakesAll(batch), registry)
+    for one in batch:
+        one.verdict = Resolve()
+    with completions._writing:
+        completions.write_here(batch[0])
+        assert completions.unflushed == 1
+    completions.thread.start()
+    wait_for("the thread writes it", lambda: not completions.unflushed)
+
+
+class FailsOnce(TakesAll):
+    """Stands for a database that cannot be reached at first."""
+
+    def run(self, limit_s: float, call: Callable[..., Any]) -> Outcomes:
+        if not self.failed:
+            self.failed = True
+            raise psycopg.OperationalError("gone")
+        return super().run(limit_s, call)
+
+    failed = False
+
+
+def test_what_a_slot_could_not_write_is_offered_again_by_the_thread() -> None:
+    batch, registry = [held()], Registry()
+    registry.add(batch)
+    link = FailsOnce(batch)
+    completions = writer(link, registry)
+    batch[0].verdict = Resolve()
+    completions.write_here(batch[0])
+    assert link.failed
+    assert (completions.unflushed, len(registry)) == (1, 1)
+    link.failed = True
+    completions.thread.start()
+    wait_for("it is taken", lambda: not completions.unflushed)
+    assert len(registry) == 0

@@ -63,6 +63,13 @@ def test_short_items_come_in_full_batches() -> None:
     assert claim_size(limits, Load(0, 1, 0, 0.00001)) == 100
 
 
+def test_where_items_are_claimed_singly_the_next_one_is_claimed_while_one_waits() -> None:
+    limits = Limits(slots=1, batch_size=1, max_inflight=1_000, max_replicas=1)
+    assert claim_size(limits, Load(1, 0, 0, 0.00001)) == 1
+    assert claim_size(limits, Load(1, 1, 0, 0.00001)) == 0
+    assert claim_size(limits, Load(1, 0, 0, 2.0)) == 0  # a job of seconds is not claimed ahead
+
+
 def test_a_flush_under_way_is_waited_for_instead_of_a_claim_of_one() -> None:
     limits = Limits(slots=1, batch_size=100, max_inflight=10_000, max_replicas=1)
     assert claim_size(limits, Load(0, 0, 200, 0.00001)) == 0

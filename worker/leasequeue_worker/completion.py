@@ -1,7 +1,8 @@
 """Completions: verdicts reach the database in batches, within about 10 ms, from a thread and a connection of their own.
 
 A slot appends to `finished` (an atomic operation of a deque) and goes on; no lock is taken per item. While one flush is under
-way the next batch gathers, so the batch size follows the load. Nothing is dropped: a finished result is offered to the fence
+way the next batch gathers, so the batch size follows the load. Where one item goes at a time there is nothing to gather, and waking this
+thread would cost more than the write: then the slot writes itself, as long as nobody else does (`write_here`). Nothing is dropped: a finished result is offered to the fence
 until the database answers, also past the lease's expiry. A batch that one row breaks is halved until that row stands alone: refused
 for its data it goes to REPAIR with the message; locked by somebody, or failing otherwise, it alone is offered again.
 """
@@ -34,6 +35,7 @@ from leasequeue_worker.verdicts import Writes, plain_text, plan_writes, said_aft
 
 FLUSH_S = 0.008
 FLUSH_MOST = 500
+HERE_MOST = 4  # more finished items than these are a batch, which is the thread's
 IDLE_S = 5.0  # a beat at least so often
 CALL_LIMIT_S = 15.0
 EVENTS = {
@@ -75,7 +77,9 @@ class Completions:
         self._rng = random.Random()
         self._backoff = Backoff(0.05, 3.0)
         self._armed, self._kicked = Bell(), Bell()
+        self._writing = threading.Lock()  # the connection, and what is to be offered again, are of one thread at a time
         self._batch_size = config.batch_size
+        self.singly = config.batch_size == 1
         self._in_flight = self._halvings = 0
         self._most = FLUSH_MOST  # items a call, fewer after one that could not be sent and answered in time
         self._broken = False
@@ -97,13 +101,28 @@ class Completions:
         if len(self.finished) >= self._batch_size:
             self._kicked.ring()
 
+    def write_here(self, held: Held) -> None:
+        """As `give`, by a slot that has nothing better to do: what is finished is written by the calling thread, unless another one writes,
+        or there is much to write, or something must be offered again."""
+        self.finished.append(held)
+        if self._retry or len(self.finished) > HERE_MOST or not self._writing.acquire(blocking=False):
+            self._armed.ring()
+            self._kicked.ring()
+            return
+        try:
+            self._flush_safely()
+        finally:
+            self._writing.release()
+        if self._retry or self.finished:  # the thread's, with its back-off
+            self._armed.ring()
+
     def kick(self) -> None:
         """Flush now: the slots have nothing left that could fill the batch."""
         if self.finished:
             self._kicked.ring()
 
     def flush(self) -> None:
-        """Offer everything finished to the fence once. The completions thread only."""
+        """Offer everything finished to the fence once. One thread at a time."""
         again, self._retry, self._broken = self._retry, [], False
         pop = self.finished.popleft
         most = min(len(self.finished), FLUSH_MOST)
@@ -146,21 +165,25 @@ class Completions:
         while True:
             self._beat()
             if not self._retry:
-                if not self._armed.wait(IDLE_S):
-                    continue
-                self._kicked.wait(FLUSH_S)
-            try:
-                self.flush()
-            except Exception as ex:  # noqa: BLE001  (this thread must outlive every surprise: leases hang on it)
-                get().error("completion_unexpected_error", error=describe(ex), error_type=type(ex).__name__)
-                self._broken = True
-            if self._broken:
+                rung = self._armed.wait(IDLE_S)
+                if rung:
+                    self._kicked.wait(FLUSH_S)
+            with self._writing:  # also when there is nothing to do: a slot whose write hangs is seen as this thread's hang
+                self._flush_safely()
+                broken, self._broken = self._broken, False
+            if broken:
                 time.sleep(self._backoff.next_s())
-                self._broken = False
             else:
                 self._backoff.reset()
             if self.finished:
                 self._armed.ring()
+
+    def _flush_safely(self) -> None:
+        try:
+            self.flush()
+        except Exception as ex:  # noqa: BLE001  (this thread must outlive every surprise: leases hang on it)
+            get().error("completion_unexpected_error", error=describe(ex), error_type=type(ex).__name__)
+            self._broken = True
 
     def _measure(self, batch: Sequence[Held]) -> None:
         """Durations of items seen for the first time."""

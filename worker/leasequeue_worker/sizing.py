@@ -76,9 +76,10 @@ def claim_size(limits: Limits, load: Load) -> int:
     """Items the next claim asks for; 0: not now."""
     ahead = prefetch(limits, load.item_s)
     free = max(0, limits.slots - load.running - load.queued)
-    if not free and load.queued > low_water(limits, load.item_s):
-        return 0
     wanted = limits.slots + ahead - load.running - load.queued
+    # Below the low water a claim is due whatever its size; above it only a full one, such as one of a single item.
+    if not free and load.queued > low_water(limits, load.item_s) and wanted < limits.batch_size:
+        return 0
     # Unacknowledged items are still ASSIGNED: they count against the share and, when completions stall, stop the claims.
     room = limits.slots + limits.share - load.running - load.queued - load.unflushed
     stall = limits.slots + 2 * limits.batch_size - load.unflushed
