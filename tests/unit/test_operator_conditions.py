@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from leasequeue.owner import OwnedBy
 from leasequeue.sample import LaneFacts
 from leasequeue.tls import Trust
 from leasequeue_operator.observe.secret import Connection
-from leasequeue_operator.plan import conditions, events, owner, status
+from leasequeue_operator.plan import conditions, events, owner, reclaim, status
 from leasequeue_operator.plan.conditions import Condition
 from leasequeue_operator.plan.observation import Observation
 from leasequeue_operator.plan.problem import Problem
@@ -140,6 +140,16 @@ def test_a_yearly_reclaimer_has_a_year() -> None:
     spec = {"reclaimer": {"schedule": "@yearly"}}
     o = observed(spec=spec, database=samples.view(swept_at=NOW - timedelta(days=200)))
     assert told(o)["ReclaimerHealthy"].status == "True"
+
+
+def test_a_weekend_without_runs_is_part_of_the_schedule() -> None:
+    """Weekdays at six: on Sunday Friday's run is the last that was due."""
+    queue = samples.queue(reclaimer={"schedule": "0 6 * * 1-5"})
+    friday = datetime(2026, 11, 27, 6, 1, tzinfo=UTC)
+    for hours in (1, 30, 60, 71.9, 72.05):
+        assert reclaim.overdue_s(queue, (friday + timedelta(hours=hours)).timestamp()) > hours * 3600
+    monday = friday + timedelta(days=3)
+    assert reclaim.overdue_s(queue, (monday + timedelta(hours=30)).timestamp()) == 24 * 3600 + 230
 
 
 def test_workers_that_never_become_ready_do_not_start_for_ever() -> None:

@@ -49,6 +49,14 @@ def test_cron_schedules_that_are_wrong_are_named(schedule: str) -> None:
     assert schedule in refused.value.message
 
 
+@pytest.mark.parametrize("schedule", ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "59 23 31 2 *"])
+def test_a_day_that_never_comes_is_refused_before_anybody_asks_the_calendar(schedule: str) -> None:
+    with pytest.raises(SpecError, match=r"spec\.reclaimer\.schedule=.* never comes"):
+        accept.check(queue(reclaimer={"schedule": schedule}))
+    with pytest.raises(SpecError, match=r"schedules\[office\]\.start=.* never comes"):
+        accept.check(scheduled(start=schedule))
+
+
 def scheduled(**values: str) -> Any:
     plain = {"name": "office", "start": "0 8 * * *", "end": "0 18 * * *", "minReplicas": 1}
     return queue(scaling={"schedules": [{**plain, **values}]})

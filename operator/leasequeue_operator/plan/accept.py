@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from croniter import croniter
+from croniter import CroniterBadDateError, croniter
 
 from leasequeue_operator.plan import podtemplate
 from leasequeue_operator.plan.spec import Database, Queue, SpecError
@@ -61,6 +63,18 @@ def _cron(path: str, text: str) -> None:
             "InvalidSchedule",
             f"{path}={text!r} is not a cron schedule: give five fields (minute hour day month weekday), such as '*/5 * * * *'.",
         )
+    if not _comes(text):
+        raise SpecError("InvalidSchedule", f"{path}={text!r} never comes, as the 30th of February: change its day or month.")
+
+
+@lru_cache(maxsize=2048)
+def _comes(text: str) -> bool:
+    """Whether a schedule has a next time at all; whoever asks a calendar for it later would fail."""
+    try:
+        croniter(text, datetime(2000, 1, 1, tzinfo=UTC)).get_next(datetime)
+    except CroniterBadDateError:
+        return False
+    return True
 
 
 def _time_zone(path: str, text: str) -> None:

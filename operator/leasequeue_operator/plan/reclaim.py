@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from croniter import croniter
 
@@ -11,12 +12,24 @@ from leasequeue_operator.plan.spec import Queue
 
 # Scheduling, pulling and starting take their time; a run may also take its whole deadline.
 SLACK_S = 120
+MINUTE_S = 60
 
 
 def overdue_s(queue: Queue, now: float) -> float:
-    """Seconds after a success by which the next one must have come, from the schedule around `now`."""
-    moment = datetime.fromtimestamp(now, UTC)
-    following = croniter(queue.spec.reclaimer.schedule, moment)
-    first: datetime = following.get_next(datetime)
-    second: datetime = following.get_next(datetime)
-    return (second - first).total_seconds() + ACTIVE_DEADLINE_S + SLACK_S
+    """Seconds after a success by which the next one must have come, from the schedule around `now`.
+
+    Schedules are uneven ("weekdays at six"): what counts is the pause that `now` lies in, or the one before while its run may
+    still be under way; on Saturday that is the whole weekend.
+    """
+    return _pause_s(queue.spec.reclaimer.schedule, int(now // MINUTE_S)) + ACTIVE_DEADLINE_S + SLACK_S
+
+
+@lru_cache(maxsize=2048)
+def _pause_s(schedule: str, minute: int) -> float:
+    """The longer of the two newest pauses; the same all over a minute, since runs begin on full minutes."""
+    inside = datetime.fromtimestamp(minute * MINUTE_S + MINUTE_S / 2, UTC)
+    following: datetime = croniter(schedule, inside).get_next(datetime)
+    back = croniter(schedule, inside)
+    newest: datetime = back.get_prev(datetime)
+    before: datetime = back.get_prev(datetime)
+    return max((following - newest).total_seconds(), (newest - before).total_seconds())
