@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import click
+from pydantic_core import PydanticUndefined
 
 from devtools.reference.commands import option
 from devtools.reference.markdown import code, head, section, table
@@ -66,11 +67,16 @@ def _choices() -> str:
     return table(("setting", "resource", "flag and variable", "values", "default", "what it is"), found)
 
 
+def _default(value: object) -> str:
+    """Inline code, or nothing where the description tells the default."""
+    return "" if value in ((), PydanticUndefined) else code(value)
+
+
 def _operator() -> str:
     return table(
         ("variable", "default", "what it is"),
         (
-            (code(f"LEASEQUEUE_{name.upper()}"), code(field.default) if field.default != () else "", field.description or "")
+            (code(f"LEASEQUEUE_{name.upper()}"), _default(field.default), field.description or "")
             for name, field in OperatorSettings.model_fields.items()
         ),
     )

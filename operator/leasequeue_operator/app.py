@@ -54,7 +54,7 @@ class Operator:
         self._hub = Hub(heard=self._heard if settings.listen else None, asked=self._usage.asked, acting=acting)
         self._tally, self._watchdog = metrics.Tally(), Watchdog()
         self._reconciler = Reconciler(self._kube, self._cache, self._hub, settings, self._tally)
-        collector = metrics.Collector(self._reconciler.memories, self._tally, self._work)
+        collector = metrics.Collector(self._reconciler.memories, self._tally, self._work, self._serves)
         elected_in = settings.lease_namespace if settings.leader_election else ""
         self._rights = Rights(Kube(client, settings.request_timeout_s, self._usage), settings.watch_namespaces, elected_in)
         self._not_ready, self._standing_by = "starting", False
@@ -76,6 +76,9 @@ class Operator:
             self._watchdog.expect("start", 600)
             await self._start()
             await self._serve()
+
+    def _serves(self) -> bool:
+        return not self._standing_by and not self._not_ready
 
     def _problem(self) -> str:
         return self._election.problem if self._standing_by and self._election is not None else self._not_ready

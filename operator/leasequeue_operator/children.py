@@ -92,7 +92,7 @@ async def ensure(
         )
         found["reclaimer"] = await applier.ensure(queue.uid, manifest, children.cron_job)
     if monitor:
-        found["monitor"] = await applier.ensure(queue.uid, podmonitor.build(queue), None)
+        found["monitor"] = await applier.ensure(queue.uid, podmonitor.build(queue, settings.monitor_label_map), None)
     return {component: problem for component, problem in found.items() if problem is not None}
 
 

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from leasequeue.process.options import Command
 from leasequeue_operator import logs
@@ -17,7 +18,11 @@ from leasequeue_operator.election import LostLease
 from leasequeue_operator.kube import login
 from leasequeue_operator.settings import Settings, own_version
 
-_REPEATED = {"watch_namespaces": "--namespace", "image_pull_secrets": "--image-pull-secret"}
+_REPEATED = {
+    "watch_namespaces": "--namespace",
+    "image_pull_secrets": "--image-pull-secret",
+    "monitor_labels": "--monitor-label",
+}
 
 
 def _help(name: str, field: FieldInfo) -> str:
@@ -30,7 +35,7 @@ def _help(name: str, field: FieldInfo) -> str:
         told.append(f"One of {', '.join(choices)}.")
     if low is not None:
         told.append(f"Range: {low} to {high}.")
-    if field.default not in ((), None):
+    if field.default not in ((), None, PydanticUndefined):
         told.append(f"Default: {field.default}.")
     return " ".join([*told, f"[LEASEQUEUE_{name.upper()}]"])
 

@@ -87,10 +87,13 @@ class Collector:
         memories: the queues, as the reconciler remembers them.
         tally: counters.
         work: the work queue.
+        acting: whether this process serves queues now, rather than standing by or waiting for something.
     """
 
-    def __init__(self, memories: Mapping[Key, Memory], tally: Tally, work: Queueing) -> None:
-        self._memories, self._tally, self._work = memories, tally, work
+    def __init__(
+        self, memories: Mapping[Key, Memory], tally: Tally, work: Queueing, acting: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._memories, self._tally, self._work, self._acting = memories, tally, work, acting
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: so that registering asks nobody."""
@@ -111,6 +114,10 @@ class Collector:
         info = GaugeMetricFamily("leasequeue_operator_info", "Version of the operator.", labels=["version"])
         info.add_metric([own_version()], 1)
         yield info
+        yield _single(
+            "leasequeue_operator_acting", "1 while this replica serves queues; 0 while it stands by or cannot start.",
+            float(self._acting()),
+        )  # fmt: skip
         yield _counter("leasequeue_reconcile", "Reconciliations by outcome.", "outcome", self._tally.reconciliations)
         yield _counter("leasequeue_watch_events", "Watch events by kind.", "kind", self._tally.events)
         yield _counter("leasequeue_resync", "Full lists by outcome.", "outcome", self._tally.resyncs)
@@ -200,6 +207,7 @@ def _wishes(seen: Seen) -> Iterator[Metric]:
         ("reclaim_after_seconds", "How long a lease is left after its expiry.",
          lambda o: o.queue.spec.lease.reclaim_after_seconds),
         ("reclaimer_overdue_seconds", "Seconds after a success by which the next must have come.", _overdue),
+        ("reclaimer_made_timestamp_seconds", "When the reclaimer's CronJob was made.", _made),
         ("poll_period_seconds", "Seconds between two samples.", lambda o: o.queue.spec.scaling.poll_period_seconds),
         ("workers_desired", "Worker pods wanted.", lambda o: o.desired),
         ("workers_ready", "Worker pods that are ready.", lambda o: o.ready),
@@ -227,6 +235,13 @@ def _overdue(o: Observation) -> float | None:
     if not o.owner or o.refused is not None:
         return None
     return reclaim.overdue_s(o.queue, o.now)
+
+
+def _made(o: Observation) -> float | None:
+    """From when on a first run is waited for."""
+    if o.cron_job is None or not o.owner or o.refused is not None:
+        return None
+    return datetime.fromisoformat(o.cron_job["metadata"]["creationTimestamp"]).timestamp()
 
 
 def _up(o: Observation) -> float | None:

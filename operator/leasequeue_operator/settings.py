@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,6 +10,10 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+LABEL = re.compile(
+    r"(?:[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+    r"=(?:[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?"
+)
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -52,6 +57,9 @@ class Settings(BaseSettings):
     image_pull_secrets: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Names of image pull Secrets for all pods, in the queues' namespaces, by commas."
     )
+    monitor_labels: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Labels of the workers' PodMonitors, as KEY=VALUE by commas: what Prometheus selects them by."
+    )
     http_port: int = Field(
         default=8080, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics; 0 takes a free one."
     )
@@ -78,13 +86,26 @@ class Settings(BaseSettings):
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level of the log lines.")
 
-    @field_validator("watch_namespaces", "image_pull_secrets", mode="before")
+    @property
+    def monitor_label_map(self) -> dict[str, str]:
+        """`monitor_labels` as a map."""
+        return dict(text.split("=", 1) for text in self.monitor_labels)
+
+    @field_validator("watch_namespaces", "image_pull_secrets", "monitor_labels", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         parts = value.split(",") if isinstance(value, str) else value
         if not isinstance(parts, (list, tuple)):
             return value
         return tuple(dict.fromkeys(part.strip() for part in parts if str(part).strip()))
+
+    @field_validator("monitor_labels")
+    @classmethod
+    def _labels(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            if LABEL.fullmatch(text) is None:
+                raise ValueError(f"{text!r} is no label: write KEY=VALUE as Kubernetes takes them, such as release=prometheus")
+        return value
 
     @field_validator("log_level", mode="before")
     @classmethod

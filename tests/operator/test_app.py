@@ -78,6 +78,7 @@ async def test_queues_that_are_there_at_the_start_are_served(api: ApiServer, con
         status, text = await get(operator, "/metrics")
         assert status == 200
         assert 'leasequeue_operator_info{version="' in text
+        assert "\nleasequeue_operator_acting 1.0\n" in text
         assert 'leasequeue_condition{queue="orders",queue_namespace="team",status="False",type="Ready"} 1.0' in text
         assert (await get(operator, "/healthz"))[0] == 200
 
@@ -133,6 +134,7 @@ async def test_without_the_crd_it_waits_and_says_so(
 
         await until("told", told)
         assert (await get(operator, "/healthz"))[0] == 200
+        assert "\nleasequeue_operator_acting 0.0\n" in (await get(operator, "/metrics"))[1]
         api.faults.clear()
         await ready(operator)
 

@@ -203,6 +203,12 @@ async def test_two_operators_one_acts_and_hands_over(
             await until("the second stands by", stands_by)
             api.store(QUEUES, "team", samples.body("more", uid="u-more"))
             await until("served by the first", lambda: reason(api, "more") == "SecretNotFound")
+
+            async def told_who_acts() -> bool:
+                return "\nleasequeue_operator_acting 1.0\n" in (await get(first, "/metrics"))[1]
+
+            await until("the first says that it acts", told_who_acts)
+            assert "\nleasequeue_operator_acting 0.0\n" in (await get(second, "/metrics"))[1]
             assert 'leasequeue_condition{queue="orders"' in (await get(first, "/metrics"))[1]
             assert 'leasequeue_condition{queue="orders"' not in (await get(second, "/metrics"))[1]
             held = api.stored(LEASES, "system", "leasequeue-operator")

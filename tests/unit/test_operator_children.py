@@ -256,6 +256,12 @@ def test_the_pod_monitor_selects_the_workers() -> None:
     assert spec["podMetricsEndpoints"] == [{"port": "metrics", "path": "/metrics", "honorLabels": True}]
 
 
+def test_a_monitor_has_the_labels_that_prometheus_selects_by_and_ours() -> None:
+    plain = podmonitor.build(queue())["metadata"]["labels"]
+    labelled = podmonitor.build(queue(), {"release": "prometheus", "leasequeue.dev/queue": "other"})["metadata"]["labels"]
+    assert labelled == {**plain, "release": "prometheus"}
+
+
 def test_a_somewhat_higher_maximum_rolls_nothing() -> None:
     assert build(scaling={"maxReplicas": 10}) == build(scaling={"maxReplicas": 16})
     assert build(scaling={"maxReplicas": 16}) != build(scaling={"maxReplicas": 17})

@@ -97,6 +97,23 @@ def test_a_suspended_reclaimer_is_waited_for() -> None:
     assert value(series, "leasequeue_reclaimer_overdue_seconds") == 290
 
 
+def test_a_first_run_is_waited_for_from_when_the_reclaimer_was_made() -> None:
+    view = samples.view(swept_at=None)
+    series = scrape({KEY: remembered(database=view, cron_job=samples.cron_job(age_s=30))})
+    assert value(series, "leasequeue_reclaimer_made_timestamp_seconds") == NOW.timestamp() - 30
+    assert value(series, "leasequeue_reclaimer_last_success_timestamp_seconds") is None
+    assert value(scrape({KEY: remembered()}), "leasequeue_reclaimer_made_timestamp_seconds") is None
+
+
+def test_a_replica_tells_whether_it_acts() -> None:
+    acting = False
+    collector = metrics.Collector({}, metrics.Tally(), WorkQueue(clock=lambda: 0.0), lambda: acting)
+    told = [generate_latest(metrics.registry(collector)).decode()]
+    acting = True
+    told.append(generate_latest(metrics.registry(collector)).decode())
+    assert ["\nleasequeue_operator_acting 0.0\n" in told[0], "\nleasequeue_operator_acting 1.0\n" in told[1]] == [True, True]
+
+
 def test_a_queue_that_is_refused_has_no_reclaimer_to_wait_for() -> None:
     series = scrape({KEY: remembered(refused=Problem("Conflict", "x"))})
     assert value(series, "leasequeue_reclaimer_overdue_seconds") is None

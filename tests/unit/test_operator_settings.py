@@ -24,6 +24,19 @@ def test_namespaces_by_commas_and_by_flags(monkeypatch: pytest.MonkeyPatch) -> N
     assert Settings(watch_namespaces=("c", "d")).watch_namespaces == ("c", "d")
 
 
+def test_labels_of_the_workers_monitors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEASEQUEUE_MONITOR_LABELS", "release=prometheus, a.b/c=1.0,empty=")
+    assert Settings().monitor_label_map == {"release": "prometheus", "a.b/c": "1.0", "empty": ""}
+    for wrong in ("release", "=x", "a b=c", "a=b c", "a/b/c=d", "a=" + "x" * 64):
+        result = CliRunner().invoke(main, ["--monitor-label", wrong])
+        assert result.exit_code == 2
+        assert "--monitor-label (LEASEQUEUE_MONITOR_LABELS)" in result.output
+
+
+def test_no_default_is_told_that_is_none() -> None:
+    assert "Undefined" not in CliRunner().invoke(main, ["--help"]).output
+
+
 @pytest.mark.parametrize(
     ("variable", "value"), [("LEASEQUEUE_RESYNC_S", "1"), ("LEASEQUEUE_WORKERS", "many"), ("LEASEQUEUE_LOG_LEVEL", "loud")]
 )
