@@ -43,6 +43,7 @@ HEALTHY: Mapping[str, str] = {
     "leasequeue_oldest_pending_timestamp_seconds": NOW,
     "leasequeue_reclaim_after_seconds": "45x90",
     "leasequeue_reclaimer_overdue_seconds": "300x90",
+    "leasequeue_reclaimer_made_timestamp_seconds": "0x90",
     "leasequeue_reclaimer_last_success_timestamp_seconds": NOW,
     "leasequeue_workers_desired": "2x90",
     "leasequeue_workers_ready": "2x90",
@@ -54,7 +55,7 @@ HEALTHY: Mapping[str, str] = {
     'leasequeue_condition{type="LanesBlocked",status="True"}': "0x90",
     "leasequeue_database_errors_total{kind='busy'}": "0x90",
 }
-OPERATOR: Series = {'leasequeue_operator_info{version="0.1.0",pod="op-1"}': "1x90"}
+OPERATOR: Series = {'leasequeue_operator_acting{pod="op-1"}': "1x90"}
 ENFORCE = {'leasequeue_info{max_inflight_policy="Alert"}': "", 'leasequeue_info{max_inflight_policy="Enforce"}': "1x90"}
 
 
@@ -134,7 +135,13 @@ def _reclaimer() -> Iterator[Case]:
     failed_once = " ".join(str(60 * (minute - (minute == 20))) for minute in range(91))
     yield Case("ReclaimerOverdue", "no run since minute 10", queue({last: "600x90"}), names=(TEAM_A,))
     yield Case("ReclaimerOverdue", "never a run", queue({last: ""}), names=(TEAM_A,))
-    yield Case("ReclaimerOverdue", "in its first minutes", queue({last: ""}), minute=1)
+    yield Case("ReclaimerOverdue", "in its first minutes", queue({last: ""}), minute=4)
+    hourly = {last: "", "leasequeue_reclaimer_overdue_seconds": "3830x90"}
+    yield Case("ReclaimerOverdue", "never a run, and its hour has not come", queue(hourly), minute=50)
+    yield Case("ReclaimerOverdue", "never a run within its hour", queue(hourly), minute=80, names=(TEAM_A,))
+    made = "leasequeue_reclaimer_made_timestamp_seconds"
+    yield Case("ReclaimerOverdue", "made a moment ago for an old queue", queue({last: "", made: "1680x90"}))
+    yield Case("ReclaimerOverdue", "could not even be made", queue({last: "", made: ""}), names=(TEAM_A,))
     yield Case("ReclaimerOverdue", "runs", queue())
     yield Case("ReclaimerOverdue", "one failed run", queue({last: failed_once}), minute=21)
     yield Case("ReclaimerOverdue", "recovered", queue({last: "0x30 1860+60x59"}), minute=33)
@@ -239,13 +246,17 @@ def _blind() -> Iterator[Case]:
     yield Case("MetricsStale", "not accepted", queue(rejected | {stamp: ""}))
     yield Case("MetricsStale", "no queues at all", dict(OPERATOR))
 
-    info = 'leasequeue_operator_info{version="0.1.0",pod="op-1"}'
+    info = 'leasequeue_operator_acting{pod="op-1"}'
     yield Case("OperatorDown", "gone since minute 10", {info: "1x10 stale"}, bare=True)
     yield Case("OperatorDown", "never there", {"other": "1x90"}, bare=True)
     yield Case("OperatorDown", "just begun", {info: "1x28 stale"})
     yield Case("OperatorDown", "there, without queues", dict(OPERATOR))
     moved = {info: "1x20 stale", info.replace("op-1", "op-2"): "_x22 1x60"}
     yield Case("OperatorDown", "replaced", moved, minute=27)
+    second = info.replace("op-1", "op-2")
+    yield Case("OperatorDown", "one acts and one stands by", {info: "1x90", second: "0x90"})
+    yield Case("OperatorDown", "two stand by and nobody acts", {info: "1x10 0x79", second: "0x90"}, bare=True)
+    yield Case("OperatorDown", "the other took over", {info: "1x10 0x79", second: "0x12 1x77"})
 
 
 CASES = [*_inflight(), *_at_ceiling(), *_reclaimer(), *_waiting(), *_trouble(), *_blind()]

@@ -109,7 +109,7 @@ def test_for_severity_labels_and_address_are_values(render: Render) -> None:
     high = alerts["LeaseQueueInflightHigh"]
     assert (high["for"], high["labels"]) == ("1h", {"severity": "page", "team": "payments"})
     assert high["annotations"]["runbook_url"] == "https://wiki.example/lq/LeaseQueueInflightHigh"
-    assert alerts["LeaseQueueOperatorDown"]["expr"] == 'absent(leasequeue_operator_info{job="ops/lq"})'
+    assert alerts["LeaseQueueOperatorDown"]["expr"] == 'absent(leasequeue_operator_acting{job="ops/lq"} == 1)'
     assert "LeaseQueueAtCeiling" not in alerts
     assert "OPERATOR_SELECTOR" not in str(rule)
 
