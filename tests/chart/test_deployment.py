@@ -89,6 +89,11 @@ def test_pull_secrets_as_names_or_objects(render: Render) -> None:
         ({"queueImagePullSecrets": ["a", "b"]}, "image_pull_secrets", ("a", "b")),
         ({"watchNamespaces": ["team-a", "team-b"]}, "watch_namespaces", ("team-a", "team-b")),
         ({"httpPort": 9000}, "http_port", 9000),
+        (
+            {"metrics": {"workerMonitors": {"labels": {"release": "p", "a.b/c": "1.0", "empty": ""}}}},
+            "monitor_label_map",
+            {"release": "p", "a.b/c": "1.0", "empty": ""},
+        ),
         ({"logLevel": "warning"}, "log_level", "WARNING"),
         ({"extraEnv": [{"name": "LEASEQUEUE_RESYNC_S", "value": "120"}]}, "resync_s", 120.0),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tomllib
@@ -90,6 +91,26 @@ def test_deploy_is_the_charts_default_and_a_restricted_namespace(render: Render)
     for key in ("annotations", "labels"):
         del crd["metadata"][key]
     assert applied == rendered
+
+
+def test_an_overlay_moves_everything_to_another_namespace(tmp_path: Path) -> None:
+    base = os.path.relpath(ROOT / "deploy", tmp_path)
+    overlay = {
+        "resources": [base, f"{base}/monitoring"], "namespace": "ops",
+        "images": [{"name": "leasequeue-operator", "newName": "registry.example/operator", "newTag": "7"}],
+        "labels": [{"pairs": {"release": "prometheus"}}],
+    }  # fmt: skip
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    made = {(o["kind"], o["metadata"]["name"]): o for o in kustomized(tmp_path)}
+    assert {o["metadata"]["namespace"] for o in made.values() if "namespace" in o["metadata"]} == {"ops"}
+    assert ("Namespace", "ops") in made
+    assert made["ClusterRoleBinding", "leasequeue.leasequeue-system"]["subjects"][0]["namespace"] == "ops"
+    pod = made["Deployment", "leasequeue-operator"]["spec"]["template"]
+    assert pod["spec"]["containers"][0]["image"] == "registry.example/operator:7"
+    monitor = made["PodMonitor", "leasequeue-operator"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert "namespaceSelector" not in monitor["spec"], "it would look into the old namespace"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
 
 
 def test_monitoring_is_the_charts(render: Render) -> None:

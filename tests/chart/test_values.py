@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +48,7 @@ def test_every_key_of_the_schema_is_in_values() -> None:
         inner = resolved(part)["properties"] if is_closed(resolved(part)) else {}
         return {f"{prefix}{k}" for k in inner} | {p for k, v in inner.items() for p in paths(v, f"{prefix}{k}.")}
 
-    assert paths(SCHEMA) - {path for path, _ in walk(VALUES)} == {"global"}
+    assert paths(SCHEMA) - {path for path, _ in walk(VALUES)} == {"global", "enabled"}
 
 
 @pytest.mark.parametrize("parent", ["", *(p for p in STRUCTURE if is_closed(schema_at(p)))])
@@ -82,8 +84,23 @@ def test_an_unknown_key_is_refused(parent: str, refusal: Refusal) -> None:
         ("prometheusRule.alertLabels.severity", "page"),
         ("prometheusRule.operatorSelector", '{job="x"}'),
         ("prometheusRule.runbookBaseUrl", "runbooks"),
+        ("prometheusRule.operatorSelector", 'job="a",\nb="c"'),
+        ("prometheusRule.alertLabels.queue", "every alert of every queue would be one"),
+        ("prometheusRule.alertLabels.queue_namespace", "x"),
+        ("prometheusRule.alertLabels.alertname", "x"),
+        ("prometheusRule.alerts.InflightHigh.for", "30s5m"),
+        ("prometheusRule.alerts.InflightHigh.for", "5m5m"),
+        ("prometheusRule.alerts.InflightHigh.for", ""),
+        ("prometheusRule.alerts.AtCeiling.window", "0s"),
+        ("metrics.podMonitor.interval", "0s"),
+        ("metrics.serviceMonitor.scrapeTimeout", "0m0s"),
+        ("image.repository", "leasequeue-operator:1.0"),
+        ("worker.image.repository", "registry.example/leasequeue-worker:1.0"),
+        ("reclaimer.image.repository", "reclaimer@sha256"),
+        ("image.repository", "https://registry.example/operator"),
         ("imagePullSecrets", [{"nmae": "x"}]),
         ("extraEnv", [{"value": "without a name"}]),
+        ("extraEnv", [{"name": "A", "value": 1}]),
     ],
 )
 def test_a_bad_value_is_refused_by_its_place(path: str, value: object, refusal: Refusal) -> None:
@@ -92,8 +109,40 @@ def test_a_bad_value_is_refused_by_its_place(path: str, value: object, refusal: 
     assert "schema" in message
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("image.repository", "localhost:5000/team/lease_queue/operator"),
+        ("image.repository", "o"),
+        ("prometheusRule.alerts.InflightHigh.for", "0s"),
+        ("prometheusRule.alerts.InflightHigh.for", "1d2h30m"),
+        ("prometheusRule.alerts.MetricsStale.slackSeconds", 0),
+        ("prometheusRule.alerts.LockContention.perSecond", 0),
+        ("prometheusRule.alertLabels.team", "{{ $labels.queue_namespace }}"),
+        ("extraEnv", [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}]),
+    ],
+)
+def test_an_odd_but_good_value_is_taken(path: str, value: object, render: Render) -> None:
+    assert render({**nested(path, value)})
+
+
 def test_global_is_allowed_as_in_any_dependency(render: Render) -> None:
     assert render({"global": {"anything": 1}}) == render()
+
+
+def test_it_can_be_a_dependency_with_a_condition(tmp_path: Path, render: Render) -> None:
+    parent = tmp_path / "parent"
+    shutil.copytree(CHART, parent / "charts/leasequeue")
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
+    dependency = {"name": "leasequeue", "version": version, "condition": "leasequeue.enabled"}
+    chart = {"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": [dependency]}
+    (parent / "Chart.yaml").write_text(yaml.safe_dump(chart))
+    given = {"enabled": True, "image": None, "dashboard": {"enabled": True}, "prometheusRule": None}
+    (parent / "values.yaml").write_text(yaml.safe_dump({"leasequeue": given, "global": {"x": 1}}))
+    result = run_helm("template", "leasequeue", str(parent), "--namespace", "leasequeue-system")
+    assert result.returncode == 0, result.stderr
+    made = [o for o in yaml.safe_load_all(result.stdout) if o]
+    assert sorted(made, key=str) == sorted(render({"dashboard": {"enabled": True}}), key=str)
 
 
 def test_all_top_level_keys_null_give_the_defaults(render: Render) -> None:
@@ -131,6 +180,14 @@ def test_null_inside_a_kubernetes_map_removes_a_default(render: Render) -> None:
     pod = next(o for o in objects if o["kind"] == "Deployment")["spec"]["template"]["spec"]
     assert pod["securityContext"] == {"runAsNonRoot": True}
     assert "httpGet" not in container(objects)["livenessProbe"]
+
+
+def test_null_inside_the_dashboards_labels_removes_the_default(render: Render) -> None:
+    """A sidecar that looks for another label must not leave one that a second Grafana finds."""
+    values = {"dashboard": {"enabled": True, "labels": {"grafana_dashboard": None, "our-dashboards": "yes"}}}
+    labels = one(render(values), "ConfigMap")["metadata"]["labels"]
+    assert "grafana_dashboard" not in labels
+    assert labels["our-dashboards"] == "yes"
 
 
 def test_false_and_empty_override_defaults(render: Render) -> None:

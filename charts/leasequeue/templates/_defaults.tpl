@@ -102,6 +102,8 @@ metrics:
     scrapeTimeout: 10s
     relabelings: []
     metricRelabelings: []
+  workerMonitors:
+    labels: {}
 prometheusRule:
   enabled: false
   namespace: ''

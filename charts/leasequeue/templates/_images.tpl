@@ -12,6 +12,6 @@
 
 {{- define "leasequeue.imagePullSecrets" -}}
 {{- range . }}
-- name: {{ kindIs "string" . | ternary . (get (kindIs "string" . | ternary (dict) .) "name") }}
+- name: {{ kindIs "string" . | ternary . (get (kindIs "string" . | ternary (dict) .) "name") | quote }}
 {{- end }}
 {{- end -}}

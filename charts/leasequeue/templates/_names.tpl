@@ -40,6 +40,13 @@ changed gets a hash, so that "a.b" and "a-b" do not meet either.
 {{- include "leasequeue.fullname" . }}.{{ include "leasequeue.namespace" . -}}
 {{- end -}}
 
+{{/* Base name of an object in NAMESPACE ("" is the release's own); in another one it carries the namespace for the same reason. */}}
+{{- define "leasequeue.nameIn" -}}
+{{- $root := index . 0 -}}
+{{- $own := include "leasequeue.namespace" $root -}}
+{{- include (eq $own (default $own (index . 1)) | ternary "leasequeue.fullname" "leasequeue.clusterName") $root -}}
+{{- end -}}
+
 {{- define "leasequeue.serviceAccountName" -}}
 {{- $v := include "leasequeue.values" . | fromYaml -}}
 {{- if $v.serviceAccount.create -}}
