@@ -22,9 +22,7 @@ def text(name: str) -> str:
     return "\n".join(body).strip().rstrip(";")
 
 
-_CHANGE = re.compile(
-    r"(?:UPDATE|DELETE FROM) \{table\} AS t\n(?:   SET .*?\n(?=  FROM| WHERE))?(?:  FROM (\w+)\n)?(?= WHERE)", re.DOTALL
-)
+_CHANGE = re.compile(r"(?:UPDATE|DELETE FROM) \{table\} AS t\n(?:   SET .*?\n(?=  FROM| WHERE))?(  FROM )?", re.DOTALL)
 
 
 @cache
@@ -33,7 +31,7 @@ def looking(name: str) -> str:
     body, _, _ = text(name).rpartition("\nRETURNING")
 
     def look(found: re.Match[str]) -> str:
-        return f"SELECT t.id, t.priority, t.created_at FROM {{table}} AS t{', ' + found[1] if found[1] else ''}\n"
+        return f"SELECT t.id, t.priority, t.created_at FROM {{table}} AS t{', ' if found[1] else chr(10)}"
 
     return _CHANGE.sub(look, body, count=1) + "\n ORDER BY -t.priority, t.created_at, t.id"
 

@@ -5,9 +5,9 @@ UPDATE {table} AS t
        leased_by = %(worker_id)s,
        leased_at = clock_timestamp(),
        lease_expires_at = clock_timestamp() + %(lease_ms)s::int * interval '1 millisecond',
-       lease_token = gen_random_uuid(),
+       lease_token = ((SELECT left(gen_random_uuid()::text, 28)) || to_hex(268435456 + leased.n))::uuid,
        attempt = t.attempt + 1
- WHERE t.id = ANY (ARRAY(
+  FROM unnest(ARRAY(
         SELECT picked.id
           FROM unnest(%(lanes)s::text[]) AS wanted (lane)
          CROSS JOIN LATERAL (
@@ -28,5 +28,6 @@ UPDATE {table} AS t
          LIMIT CASE WHEN %(max_inflight)s::int IS NULL THEN %(n)s::bigint
                     ELSE least(%(n)s::bigint, greatest(0, %(max_inflight)s::int - (
                            SELECT count(*) FROM {table} AS a WHERE a.state = 'ASSIGNED')))
-               END))
+               END)) WITH ORDINALITY AS leased (id, n)
+ WHERE t.id = leased.id
 RETURNING t.*

@@ -49,6 +49,23 @@ def test_order_is_priority_then_age_then_id(admin: Conn, table: Table, client: C
     assert leased == expected
 
 
+@pytest.mark.both_versions
+@pytest.mark.parametrize("how", ["plain", "lanes", "strict"])
+def test_each_lease_has_a_token_of_its_own(admin: Conn, make_queue: Any, open_client: OpenClient, how: str) -> None:
+    """Not even two rows of one claim share one, nor two leases of one row: fenced writes look for ids and tokens apart."""
+    table = make_queue(strict_lanes=how == "strict")
+    add(admin, table, 40, lane=lambda i: f"lane {i}" if how != "plain" and i % 2 else None)
+    client = open_client(table, strict_lanes=how == "strict")
+    options = {"lanes": [f"lane {i}" for i in range(40)]} if how == "lanes" else {}
+    tokens = []
+    for _ in range(3):
+        items = client.claim(30, **options)
+        tokens += [item.lease.token for item in items]
+        assert len(items) == (20 if how == "lanes" else 30)
+        client.call("release", [item.lease for item in items])
+    assert len(set(tokens)) == len(tokens)
+
+
 def test_only_due_pending_rows(admin: Conn, table: Table, client: Client) -> None:
     for state in ("SCHEDULED", "RESOLVED", "FAILED", "REPAIR"):
         add(admin, table, 2, state=state)
