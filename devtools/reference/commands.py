@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+from pydantic_core import PydanticUndefined
 
 from devtools.reference.markdown import code, head, section, table
 from leasequeue.cli.app import cli
@@ -106,7 +107,7 @@ def option(parameter: click.Option) -> tuple[str, ...] | None:
             _flag(parameter),
             field.description,
             _pydantic_range(parameter.help),
-            _shown(field.default),
+            shown(field.default),
             code(_env(parameter)),
         )
     about, bracket = _split(parameter.help)
@@ -167,5 +168,6 @@ def _default(parameter: click.Option, bracket: str) -> str:
     return told[1] if told else ""
 
 
-def _shown(value: object) -> str:
-    return "" if value in ((), None) else code(value)
+def shown(value: object) -> str:
+    """A default as inline code; nothing where there is none, or where the description tells it."""
+    return "" if value in ((), None, PydanticUndefined) else code(value)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import click
-from pydantic_core import PydanticUndefined
 
-from devtools.reference.commands import option
+from devtools.reference.commands import option, shown
 from devtools.reference.markdown import code, head, section, table
 from leasequeue.config import SETTINGS, Setting
 from leasequeue_operator.settings import Settings as OperatorSettings
@@ -67,16 +66,11 @@ def _choices() -> str:
     return table(("setting", "resource", "flag and variable", "values", "default", "what it is"), found)
 
 
-def _default(value: object) -> str:
-    """Inline code, or nothing where the description tells the default."""
-    return "" if value in ((), PydanticUndefined) else code(value)
-
-
 def _operator() -> str:
     return table(
         ("variable", "default", "what it is"),
         (
-            (code(f"LEASEQUEUE_{name.upper()}"), _default(field.default), field.description or "")
+            (code(f"LEASEQUEUE_{name.upper()}"), shown(field.default), field.description or "")
             for name, field in OperatorSettings.model_fields.items()
         ),
     )

@@ -21,6 +21,12 @@ def test_a_page_is_what_the_source_says(name: str) -> None:
     assert (reference.FOLDER / f"{name}.md").read_text() == reference.PAGES[name](), "run `make generate`"
 
 
+@pytest.mark.parametrize("name", sorted(reference.PAGES))
+def test_no_page_shows_what_python_calls_nothing(name: str) -> None:
+    text = reference.PAGES[name]()
+    assert [word for word in ("Undefined", "Sentinel", "`None`", "<object", "<class") if word in text] == []
+
+
 def test_no_page_is_left_over() -> None:
     assert sorted([*reference.PAGES, "README"]) == PAGES
     index = (reference.FOLDER / "README.md").read_text()
