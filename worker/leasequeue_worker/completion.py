@@ -101,6 +101,12 @@ class Completions:
         if len(self.finished) >= self._batch_size:
             self._kicked.ring()
 
+    def hold(self, held: Held) -> None:
+        """As `give`, by a slot that will soon have more, or nothing else to do. Nothing is written before that or FLUSH_S, not even where
+        items are claimed singly."""
+        self.finished.append(held)
+        self._armed.ring()
+
     def write_here(self, held: Held) -> None:
         """As `give`, by a slot that has nothing better to do: what is finished is written by the calling thread, unless another one writes,
         or there is much to write, or something must be offered again."""

@@ -1,7 +1,7 @@
 """Slots of sync handlers: one thread each, taking items straight from the waiting line.
 
-No hand-over per item: a slot pops, runs the handler, and appends the verdict; with nothing else to do, or with items that are claimed
-singly and done at once, it writes the verdict itself. A thread cannot be ended from outside; one that ran
+No hand-over per item: a slot pops, runs the handler, and appends the verdict; with nothing else to do it writes the
+verdict itself. A thread cannot be ended from outside; one that ran
 past maxRuntimeSeconds is left behind (its verdict is taken, its late result ignored) and another takes its place.
 """
 
@@ -23,7 +23,7 @@ from leasequeue_worker.held import Held
 from leasequeue_worker.transaction import Transactions
 from leasequeue_worker.verdicts import NOTHING
 
-# A handler shorter than this is over before another thread would have woken to write its verdict.
+# After a handler as short as this the next one will be over before another thread has woken to write the verdict.
 BRIEF_S = 0.0001
 
 
@@ -74,8 +74,8 @@ class ThreadSlot(threading.Thread):
     def run(self) -> None:
         """Take items until the board closes or the slot is retired."""
         board, completions = self._board, self._completions
-        line, give, write_here = board.line, completions.give, completions.write_here
-        brief_s = BRIEF_S if completions.singly else 0.0
+        line, write_here = board.line, completions.write_here
+        give, give_brief = completions.give, completions.hold if completions.singly else completions.give
         pop, wake = line.popleft, board.waker.wake  # as board.take does, without a call an item
         # The plain function is called without a wrapper around it: this line runs for every item.
         call = self.runner._call if isinstance(self.runner, FunctionRunner) else self.runner
@@ -105,7 +105,12 @@ class ThreadSlot(threading.Thread):
             took_s = clock() - began
             if held.say(verdict):
                 held.took_s = took_s
-                (give if line and took_s >= brief_s else write_here)(held)
+                if not line:
+                    write_here(held)
+                elif took_s < BRIEF_S:
+                    give_brief(held)
+                else:
+                    give(held)
             else:
                 late(held)
 
