@@ -122,10 +122,10 @@ def texts(transformer: abc.Transformer, result: PGresult) -> list[tuple[Any, ...
     """All rows of a result as text, None for NULL; None as a whole where a cell is no text in the connection's encoding.
 
     Args:
-        transformer: made with a `TextContext`.
-        result: a statement's.
+        transformer: made with a `TextContext`; it knows the columns of the statement.
+        result: the statement's.
     """
-    transformer.set_pgresult(result)
+    transformer.set_pgresult(result, set_loaders=False)
     try:
         return transformer.load_rows(0, result.ntuples, tuple)
     except UnicodeDecodeError:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
-from psycopg import errors
+from psycopg import abc, errors
 from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
@@ -40,6 +40,20 @@ class Prepared(NamedTuple):
     parameters: tuple[str, ...]
 
 
+class Shape(NamedTuple):
+    """What a prepared statement returns. The server refuses to run it once that has changed, so it is looked at once.
+
+    Args:
+        names: of the columns.
+        codec: of their types.
+        plain: reads rows as text.
+    """
+
+    names: tuple[str, ...]
+    codec: Codec
+    plain: abc.Transformer
+
+
 class Wire:
     """The prepared statements of one connection.
 
@@ -51,8 +65,8 @@ class Wire:
         self._conn, self._pg = conn, conn.pgconn
         self._prepared: dict[str, Prepared] = {}
         self._made = 0
-        self._typed, self._plain = Transformer(conn), Transformer(TextContext(conn))
-        self._codecs: dict[tuple[int, ...], Codec] = {}
+        self._typed = Transformer(conn)
+        self._shapes: dict[str, Shape] = {}
         self._readable, self._both = select.poll(), select.poll()
         self._readable.register(self._pg.socket, select.POLLIN)
         self._both.register(self._pg.socket, select.POLLIN | select.POLLOUT)
@@ -96,6 +110,7 @@ class Wire:
     def forget(self) -> None:
         """Prepare statements anew: what was prepared is gone, or of no use."""
         self._prepared.clear()
+        self._shapes.clear()
 
     def _statement(self, text: str) -> Prepared:
         return self._prepared.get(text) or self._prepare(text)
@@ -172,17 +187,19 @@ class Wire:
         raise error
 
     def _result(self, query: Query, answer: PGresult) -> Result:
-        names = names_of(answer, "utf-8")
-        if query.raw and (rows := texts(self._plain, answer)) is not None:
-            return Result(names, rows, self._codec(answer))
-        return Result(names, decoded(self._typed, answer, self._conn))
+        if not query.raw:
+            return Result(names_of(answer, "utf-8"), decoded(self._typed, answer, self._conn))
+        shape = self._shapes.get(query.text) or self._learn(query.text, answer)
+        if (rows := texts(shape.plain, answer)) is not None:
+            return Result(shape.names, rows, shape.codec)
+        return Result(shape.names, decoded(self._typed, answer, self._conn))
 
-    def _codec(self, answer: PGresult) -> Codec:
+    def _learn(self, text: str, answer: PGresult) -> Shape:
         types = tuple([answer.ftype(column) for column in range(answer.nfields)])
-        codec = self._codecs.get(types)
-        if codec is None:
-            codec = self._codecs[types] = Codec(types, self._conn)
-        return codec
+        plain = Transformer(TextContext(self._conn))
+        plain.set_pgresult(answer)
+        shape = self._shapes[text] = Shape(names_of(answer, "utf-8"), Codec(types, self._conn), plain)
+        return shape
 
 
 def numbered_text(text: str) -> tuple[str, tuple[str, ...]]:

@@ -81,6 +81,7 @@ class ClaimLoop:
         self._completions, self._presence, self._metrics, self._audit = completions, presence, metrics, audit
         self._beat, self._ready = beat, ready
         self._rng = random.Random()
+        self._limits = settings.limits
         self._interval_s = settings.config.poll_interval_ms / 1000
         self._mark, self._skips = ClaimMark(), Skips()
         metrics.gauge("leasequeue_worker_refusing_items", REFUSING, lambda: len(self._skips))
@@ -204,7 +205,7 @@ class ClaimLoop:
         queued, unflushed = len(board.line), completions.unflushed
         running = max(0, len(board.registry) - queued - unflushed)
         item_s = completions.pace.item_s(self._longest_running(running))
-        limits = self._settings.limits
+        limits = self._limits
         board.low_water = low_water(limits, item_s)
         size = claim_size(limits, Load(queued, min(running, limits.slots), unflushed, item_s))
         if size or queued > board.low_water:
