@@ -125,6 +125,32 @@ def test_bracketed_addresses_and_lists_of_hosts() -> None:
     assert parameters(read({"uri": "host=a,b.example dbname=d user=u"}))["host"] == "a.team.svc,b.example"
 
 
+@pytest.mark.parametrize(
+    ("uri", "verified"),
+    [
+        ("host=pg,b.example dbname=d user=u sslmode=verify-full sslrootcert=system", "pg,b.example"),
+        ("host=pg dbname=d user=u sslrootcert=system", "pg"),
+        ("host=pg dbname=d user=u sslmode=require", ""),
+        ("host=pg.team.svc dbname=d user=u sslmode=verify-full sslrootcert=system", ""),
+        ("host=pg hostaddr=10.0.0.1 dbname=d user=u sslmode=verify-full sslrootcert=system", ""),
+    ],
+)
+def test_a_certificate_is_checked_for_the_name_that_the_workers_check(uri: str, verified: str) -> None:
+    found = read({"uri": uri})
+    assert isinstance(found, Connection), found
+    assert found.verified == verified
+
+
+def test_queues_that_check_different_names_share_no_connection() -> None:
+    short, long = (
+        read({"uri": f"host={h} dbname=d user=u sslmode=verify-full sslrootcert=system"}) for h in ("pg", "pg.team.svc")
+    )
+    assert isinstance(short, Connection)
+    assert isinstance(long, Connection)
+    assert parameters(short) == parameters(long)
+    assert short.group != long.group
+
+
 def test_one_database_by_two_spellings_is_one_group() -> None:
     one, other = read({"uri": "postgresql://u:p@h.example/d"}), read({"uri": "host=h.example dbname=d user=u password=p"})
     assert isinstance(one, Connection)

@@ -58,7 +58,7 @@ class Hub:
             await self._leave(wanted.uid)
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = Group(connection.dsn, self._clock, self._wall, self._heard, self._asked)
+            group = self._groups[name] = Group(connection, self._clock, self._wall, self._heard, self._asked)
         self._group_of[wanted.uid] = name
         group.join(wanted.uid)
         return group

@@ -18,7 +18,7 @@ import psycopg
 import structlog
 from psycopg import errors
 
-from leasequeue import aio, dsn
+from leasequeue import aio
 from leasequeue.config import BlockedHead
 from leasequeue.errors import LeaseQueueError
 from leasequeue.lane_depth import alane_depth
@@ -29,8 +29,9 @@ from leasequeue.schema.spec import SCHEMA_VERSION
 from leasequeue.schema.verify import averify
 from leasequeue.table import Table
 from leasequeue.workers import WorkerRow
-from leasequeue_operator.observe import cordons, failures, sampling
+from leasequeue_operator.observe import address, cordons, failures, sampling
 from leasequeue_operator.observe.listen import Listener
+from leasequeue_operator.observe.secret import Connection
 from leasequeue_operator.observe.view import DatabaseView
 from leasequeue_operator.plan.problem import Problem
 
@@ -87,7 +88,7 @@ class Group:
     """The queues of one database, and the connection to it.
 
     Args:
-        text: connection string.
+        connection: from the Secret.
         clock: monotonic seconds.
         wall: seconds since 1970 UTC.
         heard: called with the uid of a queue whose table has just got items; None: nobody listens.
@@ -96,13 +97,13 @@ class Group:
 
     def __init__(
         self,
-        text: str,
+        connection: Connection,
         clock: Callable[[], float],
         wall: Callable[[], float],
         heard: Callable[[str], None] | None = None,
         asked: Callable[[str], None] = lambda _kind: None,
     ) -> None:
-        self._dsn, self._clock, self._wall = text, clock, wall
+        self._dsn, self._verified, self._clock, self._wall = connection.dsn, connection.verified, clock, wall
         self._members: dict[str, _Member] = {}
         self._users: set[str] = set()
         self._lock = asyncio.Lock()
@@ -115,7 +116,7 @@ class Group:
         self._slow_until = float("-inf")
         self._asked = asked
         self._on_heard = heard
-        self._listener = Listener(text, self._heard) if heard is not None else None
+        self._listener = Listener(connection.dsn, self._heard, connection.verified) if heard is not None else None
 
     async def look(self, wanted: Wanted, max_age_s: float) -> DatabaseView:
         """See `Hub.look`."""
@@ -274,7 +275,7 @@ class Group:
             return None
         try:
             async with asyncio.timeout(CONNECT_DEADLINE_S):
-                self._conn = await dsn.aconnect(self._dsn, application_name="leasequeue-operator")
+                self._conn = await address.connect(self._dsn, self._verified, "leasequeue-operator")
         except ANSWERED as ex:
             self._failed(failures.connecting(ex))
             return None

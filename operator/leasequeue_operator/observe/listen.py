@@ -18,6 +18,7 @@ from psycopg import sql
 
 from leasequeue import dsn
 from leasequeue.errors import LeaseQueueError
+from leasequeue_operator.observe import address
 
 log = structlog.get_logger()
 
@@ -40,10 +41,11 @@ class Listener:
     Args:
         text: connection string.
         heard: called with the channels that something was sent on; each once a gulp.
+        verified: see `address.connect`.
     """
 
-    def __init__(self, text: str, heard: Callable[[set[str]], None]) -> None:
-        self._dsn, self._heard = text, heard
+    def __init__(self, text: str, heard: Callable[[set[str]], None], verified: str = "") -> None:
+        self._dsn, self._verified, self._heard = text, verified, heard
         self._wanted: frozenset[str] = frozenset()
         self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -83,7 +85,7 @@ class Listener:
     async def _listen_until_pooled(self) -> None:
         """Listen until the connection fails; returns at once where a transaction pooler stands between."""
         async with asyncio.timeout(CONNECT_DEADLINE_S):
-            conn = await dsn.aconnect(self._dsn, application_name="leasequeue-operator-listen")
+            conn = await address.connect(self._dsn, self._verified, "leasequeue-operator-listen")
         try:
             if dsn.is_pooled(conn):
                 log.info("not_listening", reason="a transaction pooler stands between; queues are polled")

@@ -41,17 +41,21 @@ class Connection:
         version: resourceVersion of the Secret.
         trust: what the connection makes sure of.
         mode: its sslmode.
+        verified: the hosts whose names the server's certificate must hold, as the Secret gives them; empty where these are the hosts of
+            `dsn`, or none is checked.
     """
 
     dsn: str = field(repr=False)
     version: str = ""
     trust: Trust = Trust.LOCAL
     mode: str = "prefer"
+    verified: str = field(default="", repr=False)
 
     @property
     def group(self) -> str:
         """Queues with one group share one connection: a digest of all parameters."""
-        return hashlib.sha256(repr(sorted(conninfo_to_dict(self.dsn).items())).encode()).hexdigest()
+        parameters = sorted(conninfo_to_dict(self.dsn).items())
+        return hashlib.sha256(repr((parameters, self.verified)).encode()).hexdigest()
 
 
 def read_connection(secret: Mapping[str, Any] | None, ref: SecretRef, namespace: str, tls: Tls = PLAIN) -> Connection | Problem:
@@ -74,7 +78,8 @@ def read_connection(secret: Mapping[str, Any] | None, ref: SecretRef, namespace:
         return ex.problem
     version = str(secret["metadata"].get("resourceVersion", ""))
     # A copy of the parameters alone: make_conninfo quotes each value.
-    return Connection(make_conninfo("", **refined), version, trust(refined), mode_of(refined))
+    mode = mode_of(refined)
+    return Connection(make_conninfo("", **refined), version, trust(refined), mode, _verified(text, refined, mode))
 
 
 class _Bad(Exception):
@@ -147,6 +152,12 @@ def _refined(text: str, namespace: str, where: str, tls: Tls) -> dict[str, Any]:
             "spec.database.systemCA.",
         )
     return given
+
+
+def _verified(text: str, refined: Mapping[str, Any], mode: str) -> str:
+    """Hosts whose names are checked, where they are not those that the operator connects to."""
+    named = str(conninfo_to_dict(text).get("host") or "")
+    return named if mode == "verify-full" and not refined.get("hostaddr") and named != refined["host"] else ""
 
 
 def complete_host(host: str, namespace: str) -> str:
