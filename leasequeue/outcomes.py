@@ -60,7 +60,7 @@ class Outcomes(dict[Any, Outcome]):
 
 def rounds(writes: Sequence[W], lease_of: Callable[[W], Lease]) -> list[list[W]]:
     """Split the writes of one call so that no round has two about one item; mostly there is one."""
-    if len({lease_of(write).id for write in writes}) == len(writes):
+    if len({lease[0] for lease in map(lease_of, writes)}) == len(writes):
         return [list(writes)] if writes else []
     split: list[dict[Any, W]] = []
     for write in writes:
