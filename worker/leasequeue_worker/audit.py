@@ -50,15 +50,13 @@ class AuditLog:
         """For each item of a claim, the fields that every line about this lease carries."""
         if not self._enabled:
             return [""] * len(items)
-        told = texts_of(items, *IDENTITY)
+        decided = bool(items) and DECISION in items[0]
+        told = texts_of(items, *IDENTITY, *((DECISION,) if decided else ()))
+        render = _decided if decided else _identities
         try:
-            found = _identities(told, encode_basestring_ascii)
+            return render(told, encode_basestring_ascii)
         except TypeError:  # NULL among them
-            found = _identities(told, _text)
-        if not items or DECISION not in items[0]:
-            return found
-        decisions = [_text(said) for said, _ in texts_of(items, DECISION, "id")]
-        return [f'{identity}, "match_decision": {said}' for identity, said in zip(found, decisions, strict=True)]
+            return render(told, _text)
 
     def identity(self, item: Item) -> str:
         """The fields that every line about one lease carries."""
@@ -116,6 +114,14 @@ def _identities(told: Iterable[tuple[Any, ...]], text: Callable[[Any], str]) -> 
         f'"item_id": {text(item_id)}, "trace_id": {text(trace)}, "source_hash": {text(source)}, "idempotency_key": {text(key)}, '
         f'"attempt": {attempt}'
         for item_id, trace, source, key, attempt in told
+    ]
+
+
+def _decided(told: Iterable[tuple[Any, ...]], text: Callable[[Any], str]) -> list[str]:
+    return [
+        f'"item_id": {text(item_id)}, "trace_id": {text(trace)}, "source_hash": {text(source)}, "idempotency_key": {text(key)}, '
+        f'"attempt": {attempt}, "{DECISION}": {text(decision)}'
+        for item_id, trace, source, key, attempt, decision in told
     ]
 
 
