@@ -137,6 +137,31 @@ def test_the_callers_transaction_decides(conn: Conn, orders: Table, dsn: str) ->
     assert count(conn) == 1
 
 
+@pytest.mark.both_versions
+def test_inside_a_pipeline_of_the_callers(conn: Conn, orders: Table) -> None:
+    """psycopg's pipeline sends statements before it knows what became of earlier ones: answers, keys met and refusals stay the same."""
+    conn.execute("CREATE TABLE effect (n int PRIMARY KEY)")
+
+    def refused(effect: int, key: str) -> None:
+        with conn.pipeline(), conn.transaction():
+            conn.execute("INSERT INTO effect VALUES (%s)", [effect])
+            leasequeue.enqueue(conn, orders, [{"idempotency_key": key}], on_duplicate="error")
+
+    with conn.pipeline(), conn.transaction():
+        conn.execute("INSERT INTO effect VALUES (1)")
+        (new,) = leasequeue.enqueue(conn, orders, [{"idempotency_key": "a"}])
+    with conn.pipeline(), conn.transaction():
+        (met,) = leasequeue.enqueue(conn, orders, [{"idempotency_key": "a"}])
+        conn.execute("INSERT INTO effect VALUES (2)")
+    assert (new.created, met.created, met.id) == (True, False, new.id)
+    with pytest.raises(DuplicateKey):
+        refused(3, "a")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        refused(1, "b")
+    assert count(conn) == 1
+    assert conn.execute("SELECT array_agg(n ORDER BY n) FROM effect").fetchone() == ([1, 2],)
+
+
 # B35
 def test_under_a_serializable_default(conn: Conn, orders: Table, dsn: str, db: str) -> None:
     conn.execute(f'ALTER DATABASE "{db}" SET default_transaction_isolation = serializable')
