@@ -105,7 +105,7 @@ def test_a_commit_that_never_arrived_is_retried_and_posted_once(
 
 def test_a_lost_completion_reply_is_offered_again_and_recognised(queue: Queue, proxy: TcpProxy) -> None:
     (item,) = queue.add("")
-    rule = proxy.lose_reply("leasequeue-worker completions", b"UPDATE 1\0")
+    rule = proxy.lose_reply("leasequeue-worker completions", b"ids\0")  # a column of the answer
     with worker(proxy.dsn, "work", "act") as process:
         process.wait_event("item_completion_noop", outcome="ALREADY_RESOLVED")
         assert process.terminate() == 0
