@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasequeue_worker.sizing import HOARD_S, Limits, Load, Pace, claim_size, hoarded, low_water, prefetch
+from leasequeue_worker.sizing import HOARD_S, Limits, Load, Pace, claim_size, hoarded, low_water, prefetch, yield_s
 
 limits_of = st.builds(
     Limits,
@@ -108,3 +108,26 @@ def test_waiting_items_go_back_when_every_slot_is_stuck() -> None:
     assert not hoarded(3, HOARD_S - 0.1)
     assert hoarded(3, HOARD_S + 0.1)
     assert not hoarded(0, HOARD_S + 100)
+
+
+FOUR = Limits(slots=4, batch_size=100, max_inflight=10_000, max_replicas=5)
+
+
+def test_fuller_workers_claim_long_items_first() -> None:
+    waits = [yield_s(FOUR, Load(0, running, 0, 200.0)) for running in (0, 1, 2, 3)]
+    assert waits == sorted(waits, reverse=True)
+    assert all(a - b >= 0.02 for a, b in zip(waits, waits[1:], strict=False))  # longer than a claim takes
+    assert waits[-1] == 0.0
+
+
+@pytest.mark.parametrize("item_s", [0.0, 0.001, 0.5, 4.0, 200.0])
+def test_nobody_waits_longer_than_a_hundredth_of_an_item(item_s: float) -> None:
+    assert yield_s(FOUR, Load(0, 0, 0, item_s)) <= min(0.1, item_s / 100)
+
+
+def test_a_worker_with_one_slot_waits_for_nobody() -> None:
+    assert yield_s(Limits(slots=1, batch_size=1, max_inflight=100, max_replicas=5), Load(0, 0, 0, 200.0)) == 0.0
+
+
+def test_who_has_not_worked_yet_comes_after_who_has_a_long_item() -> None:
+    assert yield_s(FOUR, Load(0, 0, 0, None)) > yield_s(FOUR, Load(0, 1, 0, 200.0))

@@ -37,7 +37,7 @@ from leasequeue_worker.link import Connection, Link
 from leasequeue_worker.metrics import WorkerMetrics
 from leasequeue_worker.queuetable import QueueTable
 from leasequeue_worker.settings import Settings
-from leasequeue_worker.sizing import Load, claim_size, hoarded, low_water
+from leasequeue_worker.sizing import Load, claim_size, hoarded, low_water, yield_s
 from leasequeue_worker.wakeup import Listener
 
 CALL_LIMIT_S = 20.0
@@ -200,17 +200,21 @@ class ClaimLoop:
         return self._next_claim - now if self._size() else self._interval_s
 
     def _size(self) -> int:
-        board, completions = self._board, self._completions
+        board, limits = self._board, self._limits
         self._short_of_room = True  # before looking: a flush that ends meanwhile wakes us to look again
+        load = self._load()
+        board.low_water = low_water(limits, load.item_s)
+        size = claim_size(limits, load)
+        if size or load.queued > board.low_water:
+            self._short_of_room = False  # a claim is due, or the slots wake us once they need one
+        return size
+
+    def _load(self) -> Load:
+        board, completions = self._board, self._completions
         queued, unflushed = len(board.line), completions.unflushed
         running = max(0, len(board.registry) - queued - unflushed)
         item_s = completions.pace.item_s(self._longest_running(running))
-        limits = self._limits
-        board.low_water = low_water(limits, item_s)
-        size = claim_size(limits, Load(queued, min(running, limits.slots), unflushed, item_s))
-        if size or queued > board.low_water:
-            self._short_of_room = False  # a claim is due, or the slots wake us once they need one
-        return size
+        return Load(queued, min(running, self._limits.slots), unflushed, item_s)
 
     def _longest_running(self, running: int) -> float:
         # While the slots take items briskly nothing runs long in all of them; looking at each item would cost per batch.
@@ -333,7 +337,7 @@ class ClaimLoop:
 
     def _notified(self, now: float) -> float:
         """The queue has new items: claim soon. Returns in how many seconds."""
-        wait_s = self._eagerness.wait_s()
+        wait_s = self._eagerness.wait_s() + yield_s(self._limits, self._load())
         self._next_claim = min(self._next_claim, now + wait_s)
         self._mark.rewind()
         return wait_s

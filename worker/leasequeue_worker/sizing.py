@@ -12,6 +12,9 @@ from dataclasses import dataclass
 PREFETCH_S = 1.0
 # About what a claim of a full batch takes, from the request to its items.
 CLAIM_S = 0.003
+# A worker with many free slots lets fuller ones claim first: for this share of an item's time, at most so long.
+YIELD_SHARE = 0.01
+YIELD_MOST_S = 0.1
 # A prefetched item that waited this long sits behind a job that turned out long: others may be idle, so it goes back.
 HOARD_S = 5.0
 
@@ -86,6 +89,18 @@ def claim_size(limits: Limits, load: Load) -> int:
     size = max(0, min(wanted, room, stall, limits.batch_size))
     # A flush under way is about to make room for a full batch: better than a claim of a few items now.
     return size if load.unflushed == 0 or 2 * size >= min(wanted, limits.batch_size) else 0
+
+
+def yield_s(limits: Limits, load: Load) -> float:
+    """Seconds by which the claim after a notification is put off, so that fuller workers come first.
+
+    Long items then gather on few workers, and the others empty: a pod can only go once nothing runs in it, so with items anywhere each
+    free slot of a fleet that is too large keeps a pod for another item's time. The wait is a hundredth of an item's time at most; who has
+    not seen one end yet cannot know that they are short.
+    """
+    free = limits.slots - load.running - load.queued
+    longest_s = YIELD_MOST_S if load.item_s is None else min(YIELD_MOST_S, YIELD_SHARE * load.item_s)
+    return longest_s * max(0, free - 1) / limits.slots
 
 
 class Pace:
