@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from devtools.pgserver import PgServer
 from leasequeue import schema
 from leasequeue.states import State
-from leasequeue_operator.observe import group, sampling
+from leasequeue_operator.observe import address, sampling
 from leasequeue_operator.observe.database import Hub
 from leasequeue_operator.observe.group import Wanted
 from leasequeue_operator.observe.secret import Connection
@@ -291,7 +291,7 @@ async def test_fifty_queues_of_a_dead_host_share_its_back_off(hub: Hub, clock: C
         tries += 1
         raise psycopg.OperationalError("connection refused")
 
-    monkeypatch.setattr(group.dsn, "aconnect", refuse)
+    monkeypatch.setattr(address.dsn, "aconnect", refuse)
     for _ in range(120):  # ten minutes
         clock.now += 5
         for n in range(50):
@@ -314,19 +314,19 @@ async def test_an_outage_is_told_keeps_the_last_sample_and_heals(
     fill(conn, "t", 5)
     first = await hub.look(Connection(dsn), wanted("t"), 5)
     conn.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasequeue-operator'")
-    real = group.dsn.aconnect
+    real = address.dsn.aconnect
 
     async def refuse(*_: Any, **__: Any) -> None:
         raise psycopg.OperationalError("connection refused")
 
-    monkeypatch.setattr(group.dsn, "aconnect", refuse)
+    monkeypatch.setattr(address.dsn, "aconnect", refuse)
     clock.now += 6
     await hub.look(Connection(dsn), wanted("t"), 5)
     clock.now += 6
     view = await hub.look(Connection(dsn), wanted("t"), 5)
     assert view.unreachable is not None
     assert (view.stats, view.stats_at) == (first.stats, first.stats_at)
-    monkeypatch.setattr(group.dsn, "aconnect", real)
+    monkeypatch.setattr(address.dsn, "aconnect", real)
     clock.now += 61
     assert (await hub.look(Connection(dsn), wanted("t"), 5)).ok
 
@@ -471,4 +471,32 @@ async def test_who_waited_for_a_slow_look_takes_its_answer(conn: Admin, dsn: str
     asked.clear()
     await asyncio.gather(*(hub.look(Connection(dsn), wanted(t, t), 5) for t in names))
     assert asked == [6]
+    await hub.close()
+
+
+async def test_a_sample_that_takes_longer_than_a_period_is_not_asked_for_by_each_that_looks(
+    conn: Admin, dsn: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+    hub = Hub(clock, clock, asked=lambda kind: asked.update([kind]))
+    tables = [f"t{n}" for n in range(10)]
+    make(conn, *tables)
+    for n, table in enumerate(tables):
+        await hub.look(Connection(dsn), wanted(table, f"u{n}"), 1)
+    real = sampling.sample
+
+    async def slow(*args: Any) -> Any:
+        clock.now += 3
+        return await real(*args)
+
+    monkeypatch.setattr(sampling, "sample", slow)
+    clock.now += 2
+    asked.clear()
+    for n, table in enumerate(tables):  # one slot works on them in turn
+        view = await hub.look(Connection(dsn), wanted(table, f"u{n}"), 1)
+        assert view.stats is not None
+    assert asked["sample"] == 1
+    clock.now += 4
+    await hub.look(Connection(dsn), wanted("t0", "u0"), 1)
+    assert asked["sample"] == 2
     await hub.close()

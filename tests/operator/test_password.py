@@ -279,6 +279,8 @@ async def test_operator(api: ApiServer, guest: str, pg: PgServer, tmp_path: Path
 
     with Process("leasequeue_operator.main", environment, arguments) as process:
         await asyncio.to_thread(wait_for, "every queue is judged", lambda: len(told()) == len(wrong), 90)
+        # Its event comes after its status.
+        await asyncio.to_thread(wait_for, "events of all", lambda: len(api.names("v1/events")) >= len(wrong), 30)
         out.add("/metrics", await asyncio.to_thread(fetch, port, "/metrics"))
         out.add("process list", listed(process.pid))
         process.terminate()

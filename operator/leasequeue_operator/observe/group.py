@@ -114,6 +114,7 @@ class Group:
         self._retry_at = float("-inf")
         self._marked_at = float("-inf")
         self._slow_until = float("-inf")
+        self._took_s = 0.0
         self._asked = asked
         self._on_heard = heard
         self._listener = Listener(connection.dsn, self._heard, connection.verified) if heard is not None else None
@@ -128,7 +129,7 @@ class Group:
         came_at = self._clock()
         async with self._lock:
             # An answer that came while we waited for our turn is one for us, however long it took.
-            if self._clock() - member.asked_at > max_age_s and member.answered_at <= came_at:
+            if self._clock() - member.asked_at > self._keeps(max_age_s) and member.answered_at <= came_at:
                 await self._refresh(self._due(first=member.asked_at == NEVER))
             return member.view
 
@@ -139,7 +140,15 @@ class Group:
         whose time has come: a thousand that arrive one after the other must not have all of them sampled each time.
         """
         now, share = self._clock(), 1.0 if first else 0.5
-        return [m for m in self._members.values() if now - m.asked_at > m.max_age_s * share]
+        return [m for m in self._members.values() if now - m.asked_at > self._keeps(m.max_age_s) * share]
+
+    def _keeps(self, max_age_s: float) -> float:
+        """How old a sample may be, seconds: at least twice what one takes.
+
+        Where a sample of all takes longer than a period it would be old as soon as it is there: each that looks would ask for all of them
+        again, and the database would do nothing else.
+        """
+        return max(max_age_s, 2 * self._took_s)
 
     def expire(self, uid: str) -> None:
         """What is known of a queue is out of date: the next look asks."""
@@ -240,7 +249,9 @@ class Group:
             if not member.mark:
                 await self._resolve(member)
         self._listen()
+        began = self._clock()
         await self._sample([m for m in members if m.table is not None])
+        self._took_s = self._clock() - began
 
     async def _compare_marks(self) -> None:
         """Find the tables that changed since they were resolved. Where even that cannot be asked, all count as changed."""
