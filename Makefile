@@ -26,7 +26,7 @@ bench: ## LeaseQueue beside its peers, and what stays flat: tables, plots in bui
 	@$(RUN) python -m benchmarks.peers --out build/bench
 
 bench-short: ## two minutes: is the drain through the worker at least half of raw?
-	@$(RUN) python -m benchmarks.peers --only leasequeue,raw --parts drain --n 6000 --calibrate 0 --rounds 3 --of-raw 0.5 --strict
+	@$(RUN) python -m benchmarks.peers --only leasequeue,raw --parts drain --drain-n 20000 --calibrate 0 --rounds 3 --of-raw 0.5 --strict
 
 sim: ## the scaling beside KEDA's on simulated loads: table, and plots in build/sim (half a minute)
 	@$(RUN) && python -m benchmarks.autoscaling

@@ -22,10 +22,13 @@ from benchmarks.server import bench_server
 
 
 @click.command(context_settings={"max_content_width": 120})
-@click.option("--n", default=20_000, show_default=True, help="Jobs of a drain.")
+@click.option("--n", default=20_000, show_default=True, help="Jobs of a calibration, and the measure of all other parts.")
+@click.option(
+    "--drain-n", default=60_000, show_default=True, help="Jobs of a drain: enough that start-up is a few hundredths of it."
+)
 @click.option("--rounds", default=3, show_default=True, help="Interleaved repeats of the best configurations.")
 @click.option("--calibrate", default=1, show_default=True, help="Passes over all configurations that choose the best.")
-@click.option("--only", help="Contenders, as a comma list; all by default.")
+@click.option("--only", help="Contenders, as a comma list without spaces between; all by default.")
 @click.option("--parts", default=",".join(PARTS), show_default=True, help="What to measure.")
 @click.option(
     "--add", "added", multiple=True, type=click.Path(path_type=Path, exists=True), help="A TOML file with further contenders."
@@ -41,7 +44,7 @@ from benchmarks.server import bench_server
 @click.option("--strict", is_flag=True, help="Exit with 1 when a gate fails.")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of results and plots; by default in the cache.")
 def main(
-    n: int, rounds: int, calibrate: int, only: str | None, parts: str, added: tuple[Path, ...], rate: int, seconds: int,
+    n: int, drain_n: int, rounds: int, calibrate: int, only: str | None, parts: str, added: tuple[Path, ...], rate: int, seconds: int,
     history: int, own_history: int, memory_items: int, of_raw: float, strict: bool, out: Path | None,
 ) -> None:  # fmt: skip
     """Measure LeaseQueue beside its peers on one PostgreSQL, interleaved, and say which gates are met."""
@@ -62,17 +65,17 @@ def main(
         session.results["durations"]["install"] = round(installed_s)
         if "drain" in wanted:
             with session.timed("drain"):
-                session.drains(calibrate, rounds)
+                session.drains(calibrate, rounds, drain_n)
         if "single" in wanted:
             with session.timed("single"):
-                session.singles(max(1, rounds // 2))
+                session.singles(min(2, rounds))
         if "enqueue" in wanted:
             with session.timed("enqueue"):
-                session.enqueues(min(2, rounds))
+                session.enqueues(rounds)
                 session.wakes(min(2, rounds))
         if "latency" in wanted:
             with session.timed("latency"):
-                session.latencies(min(2, rounds), rate, seconds)
+                session.latencies(rounds, rate, seconds)
         if "memory" in wanted:
             with session.timed("memory"):
                 session.memory(memory_items)

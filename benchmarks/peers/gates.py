@@ -57,7 +57,7 @@ def drain_gates(runs: Sequence[Run], contenders: Sequence[Contender], of_raw: fl
     """
     kinds = {contender.name: contender.kind for contender in contenders}
     gates: list[Gate] = []
-    for name, raw in [(c.name, c.beside) for c in contenders if c.kind == "ours"]:
+    for name, raw in [(c.name, raw) for c in contenders if c.kind == "ours" for raw in c.beside]:
         for shape in dict.fromkeys(run["shape"] for run in pick(runs, contender=name) if run["shape"]):
             rate = paired_ratio(runs, _is(name, shape), _is(raw, shape), "drain_rate")
             detail = f" ({rate.low:.2f}–{rate.high:.2f})" if rate else ""

@@ -31,7 +31,7 @@ class Session:
     Args:
         bench: on a started server.
         contenders: who takes part.
-        n: jobs of a drain.
+        n: jobs of a calibration, and the measure of all other parts.
     """
 
     def __init__(self, bench: Bench, contenders: list[Contender], n: int) -> None:
@@ -76,8 +76,8 @@ class Session:
         """One line of progress."""
         console.print(f"[dim]{time.monotonic() - self.began:6.0f} s[/] {line}", highlight=False)
 
-    def drains(self, calibrate: int, rounds: int) -> None:
-        """Choose each contender's best configuration, then measure it, and those always shown, in interleaved rounds."""
+    def drains(self, calibrate: int, rounds: int, jobs: int) -> None:
+        """Choose each contender's best configuration, then measure it, and those always shown, in interleaved rounds of `jobs` each."""
         for number, (who, variant) in stats.interleaved(calibrate, self._pairs(lambda _: True)):
             n = who.jobs(self.n, variant)
             self.note("calibration", who, variant.name, partial(self.bench.drain, who, variant, n), round=number)
@@ -90,7 +90,7 @@ class Session:
             return variant.always or variant.name in (best[who.name], fastest100[who.name])
 
         for number, (who, variant) in stats.interleaved(rounds, self._pairs(shown)):
-            n = who.jobs(self.n, variant)
+            n = who.jobs(jobs, variant)
             self.note("drain", who, variant.name, partial(self.bench.drain, who, variant, n), round=number)
 
     def _best_limited(self, who: Contender) -> str | None:

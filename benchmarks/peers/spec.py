@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -40,7 +41,7 @@ class Contender(BaseModel):
 
     Args:
         name: shown in tables.
-        beside: the raw contender on the same kind of table; ours is compared with it.
+        beside: raw contenders that ours is compared with: on a lean table of their own, and on the very table that ours has.
         kind: ours, raw (the ceiling: our statements without a worker around them) or peer.
         cmd: the adapter; `{ours}`, `{venv}`, `{adapters}`, `{node}` and `{river}` are replaced.
         opts: options of every call.
@@ -62,7 +63,7 @@ class Contender(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str
     kind: Literal["ours", "raw", "peer"] = "peer"
-    beside: str = "raw"
+    beside: list[str] = Field(default_factory=lambda: ["raw"])
     cmd: list[str]
     opts: dict[str, Any] = Field(default_factory=dict)
     setup_keys: list[str] = Field(default_factory=list)
@@ -125,14 +126,14 @@ def load(*files: Path) -> list[Contender]:
 
 
 def chosen(contenders: list[Contender], names: str | None) -> list[Contender]:
-    """Those named in a comma list; all without one.
+    """Those named in a comma list, in which a name's own comma is followed by a space; all without one.
 
     Raises:
         ValueError: an unknown name; says which are known.
     """
     if not names:
         return contenders
-    wanted = names.split(",")
+    wanted = re.split(r",(?! )", names)
     known = {contender.name for contender in contenders}
     if unknown := sorted(set(wanted) - known):
         raise ValueError(f"no contender {', '.join(unknown)}; there are: {', '.join(sorted(known))}")

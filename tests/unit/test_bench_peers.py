@@ -73,6 +73,7 @@ def test_two_contenders_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_choosing_by_name_says_which_names_there_are() -> None:
     assert [found.name for found in chosen(CONTENDERS, "raw,leasequeue")] == ["leasequeue", "raw"]
+    assert [found.name for found in chosen(CONTENDERS, "leasequeue, no audit log,raw")] == ["leasequeue, no audit log", "raw"]
     with pytest.raises(ValueError, match=r"no contender celery; there are: .*River"):
         chosen(CONTENDERS, "raw,celery")
 

@@ -31,14 +31,19 @@ COLUMNS = ("ledger_entity:text NOT NULL", "variance_amount:numeric(18,2) NOT NUL
 
 def setup() -> None:
     """The review queue's table, made by us or adopted as published (with its index)."""
+    review_queue(TABLE, adopted=bool(O.get("adopted")), strict_lanes="lanes" in O)
+
+
+def review_queue(table: str, *, adopted: bool, strict_lanes: bool = False) -> None:
+    """Make the review queue's table, or adopt it."""
     with connect(DSN) as conn:
-        if O.get("adopted"):
+        if adopted:
             from devtools.samples import REVIEW_QUEUE
 
             conn.execute(REVIEW_QUEUE, prepare=False)
-            adopt(conn, TABLE)
+            adopt(conn, table)
         else:
-            create(conn, TABLE, columns=[ColumnSpec.parse(text) for text in COLUMNS], strict_lanes="lanes" in O)
+            create(conn, table, columns=[ColumnSpec.parse(text) for text in COLUMNS], strict_lanes=strict_lanes)
 
 
 def row(number: int, decision: str = "UNMATCHED", source: str = "") -> dict[str, Any]:
@@ -151,4 +156,7 @@ def version() -> None:
     out({"version": installed("leasequeue")})
 
 
-{"setup": setup, "enqueue": enqueue, "work": work, "produce": produce, "wakecost": wakecost, "version": version}[sys.argv[1]]()
+if __name__ == "__main__":
+    {"setup": setup, "enqueue": enqueue, "work": work, "produce": produce, "wakecost": wakecost, "version": version}[
+        sys.argv[1]
+    ]()

@@ -1,6 +1,7 @@
 """The ceiling: hand-written claim and completion over psycopg 3, without library, renewal, heartbeat, retries or logs.
 
-On a table of its own with what leasing needs, or (`adopted`) on the very table that LeaseQueue adopted, in the same order.
+On a table of its own with the least that leasing needs, or on the very table that LeaseQueue adopted (`adopted`) or made (`created`), in the
+same order.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from _proto import DSN, Worker, enqueued, one_by_one, opts, out, pace, sent
 O = opts()  # noqa: E741
 COLUMNS = "idempotency_key, ledger_entity, variance_amount, match_decision, trace_id, source_hash"
 PLACES = "%s, %s, %s, %s, %s, %s"
-ADOPTED = bool(O.get("adopted"))
-TABLE = "review_queue_item" if ADOPTED else "t"
-ORDER = "-priority, created_at, id" if ADOPTED else "created_at"
+ADOPTED, CREATED = bool(O.get("adopted")), bool(O.get("created"))
+TABLE = "review_queue_item" if ADOPTED or CREATED else "t"
+ORDER = "-priority, created_at, id" if ADOPTED or CREATED else "created_at"
 CLAIM = f"""UPDATE {TABLE} SET state = 'ASSIGNED', leased_by = %s, lease_token = gen_random_uuid(), leased_at = now(),
  lease_expires_at = now() + interval '30 s' WHERE id = ANY (ARRAY(SELECT id FROM {TABLE} WHERE state = 'PENDING'
  ORDER BY {ORDER} LIMIT %s FOR UPDATE SKIP LOCKED)) RETURNING *"""
@@ -27,14 +28,10 @@ COMPLETE = f"UPDATE {TABLE} SET state = 'RESOLVED' WHERE state = 'ASSIGNED' AND 
 
 def setup() -> None:
     """The review queue's typed table with what leasing needs, and one index."""
-    if ADOPTED:
-        from devtools.samples import REVIEW_QUEUE
-        from leasequeue.dsn import connect
-        from leasequeue.schema import adopt
+    if ADOPTED or CREATED:
+        from ours import review_queue
 
-        with connect(DSN) as conn:
-            conn.execute(REVIEW_QUEUE, prepare=False)
-            adopt(conn, TABLE)
+        review_queue(TABLE, adopted=ADOPTED)
         return
     with psycopg.connect(DSN, autocommit=True) as conn:
         conn.execute(f"""CREATE TABLE t (
