@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from devtools.pgserver import PgServer
 from leasequeue import schema
 from leasequeue.states import State
-from leasequeue_operator.observe import address, sampling
+from leasequeue_operator.observe import address, group, sampling
 from leasequeue_operator.observe.database import Hub
 from leasequeue_operator.observe.group import Wanted
 from leasequeue_operator.observe.secret import Connection
