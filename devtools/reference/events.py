@@ -5,7 +5,7 @@ from __future__ import annotations
 from devtools.reference.markdown import code, codes, head, section, table
 from devtools.reference.source import same, words
 from leasequeue_operator.plan.conditions import _LIMITS
-from leasequeue_operator.plan.events import _TOLD, scaled
+from leasequeue_operator.plan.events import _TOLD, UNDER_WAY, scaled
 from leasequeue_operator.plan.reasons import REASONS
 from leasequeue_operator.scaling.limiters import LIMITERS
 
@@ -39,7 +39,7 @@ def page() -> str:
     rest = f"{codes(quiet)}: `Ready` repeats another condition's; the others are conditions and metrics alone."
     return (
         head("Events", "operator/leasequeue_operator/plan/events.py", first)
-        + section("Conditions", conditions)
+        + section("Conditions", f"{conditions}\n\nOf type `Normal` as well, since no fault: {codes(sorted(UNDER_WAY))}.")
         + section("Scaling", scaling)
         + section("Without events", rest)
     )

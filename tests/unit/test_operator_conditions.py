@@ -302,6 +302,14 @@ def test_events_of_a_suspension_are_no_warnings() -> None:
     assert transitions(observed(), observed(spec={"suspend": True})) == [("Normal", "Draining")]
 
 
+def test_events_of_a_schema_job_warn_when_it_fails() -> None:
+    job: dict[str, Any] = {"metadata": {"namespace": "team", "name": "j"}, "status": {}}
+    at_work = unready("NotAdopted", schema_job="j", jobs=[job])
+    failed = {**job, "status": {"conditions": [{"type": "Failed", "status": "True", "message": "deadline"}]}}
+    assert transitions(None, at_work) == [("Normal", "SchemaJobRunning")]
+    assert transitions(at_work, unready("NotAdopted", schema_job="j", jobs=[failed])) == [("Warning", "SchemaJobFailed")]
+
+
 def build(o: Observation, previous: dict[str, Any] | None = None) -> dict[str, Any]:
     return status.build(o, conditions.conditions(o, {}), previous or {})
 

@@ -19,6 +19,8 @@ _TOLD = {
     "LanesBlocked": "False",
     "Suspended": "False",
 }
+# Not good yet and no fault either: what is asked for is under way.
+UNDER_WAY = frozenset({"SchemaJobRunning"})
 # On first sight only faults are told: a new queue has no good news yet.
 
 
@@ -43,7 +45,7 @@ def transitions(previous: Mapping[str, Mapping[str, Any]], found: Sequence[Condi
             # From one good reason to another, or from not known yet: no news.
             if old.get("status") not in (None, "Unknown", good):
                 events.append(Event("Normal", c.reason, f"{c.type}: {c.message}"))
-        elif c.type == "Suspended":
+        elif c.type == "Suspended" or c.reason in UNDER_WAY:
             events.append(Event("Normal", c.reason, c.message))
         else:
             events.append(Event("Warning", c.reason, c.message))
