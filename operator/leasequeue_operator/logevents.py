@@ -16,6 +16,7 @@ LOG_EVENTS = {
     "event_lost": "The API server did not take an event.",
     "reconcile_failed": "The API server refused or did not answer; tried again with back-off.",
     "reconcile_crashed": "A mistake of the operator with one queue, with its traceback; the others go on.",
+    "queue_not_measured": "A mistake of the operator with one queue's metrics: its series are missing, the others' are there.",
     "watches_ended": "The API server refused a watch in a way that ends all of them; they are begun anew, lists go on meanwhile.",
     "resync_failed": "A full list failed; the next one comes.",
     "table_taken_over": "The LeaseQueue that owned the table is gone, and so are its workers: this one owns it now.",

@@ -8,10 +8,11 @@ here alone, never from workers, where each replica would export them once more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector as CollectorBase
@@ -23,6 +24,8 @@ from leasequeue_operator.memory import Memory
 from leasequeue_operator.plan import reclaim
 from leasequeue_operator.plan.observation import Observation
 from leasequeue_operator.settings import own_version
+
+log = structlog.get_logger()
 
 QUEUE_LABELS = ("queue_namespace", "queue")
 RECONCILE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -94,6 +97,7 @@ class Collector:
         self, memories: Mapping[Key, Memory], tally: Tally, work: Queueing, acting: Callable[[], bool] = lambda: True
     ) -> None:
         self._memories, self._tally, self._work, self._acting = memories, tally, work, acting
+        self._left_out: set[str] = set()  # told once each
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: so that registering asks nobody."""
@@ -103,12 +107,23 @@ class Collector:
         """All families."""
         yield from self._operator()
         queues = [(list(key), memory) for key, memory in sorted(self._memories.items())]
-        yield from _conditions(queues)
-        yield _busy_kills(queues)
-        seen = [(labels, m.observation) for labels, m in queues if m.observation is not None]
-        yield from _wishes(seen)
-        yield from _facts([(labels, o, o.database.stats) for labels, o in seen if o.database and o.database.stats])
+        try:
+            found = list(_of_queues(queues))
+        except Exception:  # noqa: BLE001  (whatever it is, it is one queue's: the metrics of the others are not to go with it)
+            found = list(_of_queues([queue for queue in queues if self._can_be_told(*queue)]))
+        yield from found
         yield from self._decisions()
+
+    def _can_be_told(self, labels: list[str], memory: Memory) -> bool:
+        name = "/".join(labels)
+        try:
+            list(_of_queues([(labels, memory)]))
+        except Exception:
+            if name not in self._left_out:
+                log.exception("queue_not_measured", queue=name)
+            self._left_out.add(name)
+            return False
+        return True
 
     def _operator(self) -> Iterator[Metric]:
         info = GaugeMetricFamily("leasequeue_operator_info", "Version of the operator.", labels=["version"])
@@ -144,6 +159,15 @@ def registry(collector: Collector, *others: CollectorBase) -> CollectorRegistry:
     for one in (collector, *others):
         made.register(one)
     return made
+
+
+def _of_queues(queues: Sequence[tuple[list[str], Memory]]) -> Iterator[Metric]:
+    """The families with a series for each queue."""
+    yield from _conditions(queues)
+    yield _busy_kills(queues)
+    seen = [(labels, m.observation) for labels, m in queues if m.observation is not None]
+    yield from _wishes(seen)
+    yield from _facts([(labels, o, o.database.stats) for labels, o in seen if o.database and o.database.stats])
 
 
 def _single(name: str, text: str, value: float) -> Metric:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -12,7 +13,7 @@ from leasequeue.sample import LaneFacts
 from leasequeue_operator import metrics
 from leasequeue_operator.cache import Key
 from leasequeue_operator.memory import Memory
-from leasequeue_operator.plan import conditions
+from leasequeue_operator.plan import conditions, reclaim
 from leasequeue_operator.plan.observation import Observation
 from leasequeue_operator.plan.problem import Problem
 from leasequeue_operator.scaling.decide import Decision, ScalingState
@@ -182,3 +183,18 @@ def test_lanes_are_told_where_they_are_strict() -> None:
     lanes = LaneFacts(unlaned=1, claimable=2, blocked=3, later=4, busy=5)
     series = scrape({KEY: remembered(database=samples.view(lanes=lanes))})
     assert [value(series, "leasequeue_lanes", head=h) for h in ("claimable", "blocked", "later", "busy")] == [2, 3, 4, 5]
+
+
+def test_a_queue_whose_state_cannot_be_told_takes_no_other_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = remembered(queue=samples.queue(name="b"))
+    real = reclaim.overdue_s
+
+    def mistaken(queue: Any, now: float) -> float | None:
+        if queue is broken.observation.queue:  # type: ignore[union-attr]
+            raise ZeroDivisionError
+        return real(queue, now)
+
+    monkeypatch.setattr(reclaim, "overdue_s", mistaken)
+    series = scrape({("team", "a"): remembered(), ("team", "b"): broken, ("team", "c"): remembered()})
+    told = {dict(labels)["queue"] for name, labels in series if name == "leasequeue_condition"}
+    assert told == {"a", "c"}
