@@ -20,6 +20,7 @@ DATABASE = "lease"
 def main(version: str, port: int) -> None:
     """Run a PostgreSQL on this machine alone until it is interrupted; the line that it prints goes into another terminal."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started with it ignored
     with PgServer(int(version), port=port) as server:
         server.create_database(DATABASE)
         click.echo(f"export LEASEQUEUE_DSN='postgresql://postgres:{server.password}@127.0.0.1:{server.port}/{DATABASE}'")
