@@ -65,7 +65,8 @@ def claim_flow(
         claimed = yield from _sparing(claiming)
         if claimed.items or not registered or claiming.asks_first:
             return claimed
-        why: Result = yield from single(claiming.admission_query())
+        # As the claim itself runs: an idle worker's poll is to be two short statements, and to wait for no disk.
+        why: Result = yield from single(claiming.admission_query(), durable=False, one_plan=True)
         return replace(claimed, admission=_admission(why))
     first = yield from _sparing(replace(claiming, ahead=ahead))
     if first.full or first.admission != "open":

@@ -15,6 +15,7 @@ from leasequeue.fence import Completion
 from leasequeue.run import Operation, Query, keep_limits, one, run
 from leasequeue.schema import create
 from leasequeue.table import Table
+from leasequeue.wire import Wire
 
 Conn = psycopg.Connection[Any]
 CONFIG = leasequeue.LeaseConfig()
@@ -74,6 +75,27 @@ def test_a_single_statement_is_committed_when_it_returns(conn: Conn, kept: Conn,
     assert leasequeue.resolve(kept, table, Completion(item.lease))[item.id] is leasequeue.Outcome.RESOLVED
     assert conn.execute("SELECT state FROM work WHERE id = %s", [item.id]).fetchone() == ("RESOLVED",)
     assert leasequeue.resolve(kept, table, Completion(item.lease))[item.id] is leasequeue.Outcome.ALREADY_RESOLVED
+
+
+def test_a_claim_that_finds_nothing_asks_why_in_one_statement(
+    conn: Conn, table: Table, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle worker polls twice a second: a transaction of the usual limits would wait for the disk each time."""
+    conn.execute("DELETE FROM work")
+    leasequeue.register(conn, table, "w")
+    sent: list[tuple[int, dict[str, Any]]] = []
+    real = Wire.ask
+
+    def noted(self: Wire, queries: Any, **around: Any) -> Any:
+        sent.append((len(queries), around))
+        return real(self, queries, **around)
+
+    monkeypatch.setattr(Wire, "ask", noted)
+    with connect(dsn) as claims:
+        keep_limits(claims, durable=False, one_plan=True)
+        found = leasequeue.claim(claims, table, worker_id="w", n=3, config=CONFIG, registered=True)
+    assert (found.items, found.admission) == ([], "open")
+    assert sent == [(1, {}), (1, {})]
 
 
 def test_a_locked_row_ends_the_wait_of_a_single_statement(kept: Conn, table: Table, dsn: str) -> None:
