@@ -179,6 +179,17 @@ def test_spans_of_the_handler_are_children_of_handle(queue: Queue, dsn: str, rec
     assert row["result"] == {"trace": handle.trace_id.hex(), "span": handle.span_id.hex()}
 
 
+def test_resolve_begins_where_handle_ends(queue: Queue, dsn: str, receiver: Receiver) -> None:
+    trace_id = UUID(int=15 << 90)
+    queue.add("sleep:1", trace_id=trace_id)
+    with worker(dsn, "work", "act", **receiver.environment) as process:
+        queue.wait_states(RESOLVED=1)
+        process.terminate()
+    spans = receiver.of(trace_id)
+    (handle,), (resolve,) = spans["handle"], spans["resolve"]
+    assert abs(resolve.start_time_unix_nano - handle.end_time_unix_nano) < 5e8, "half of what the handler took"
+
+
 def test_commands_get_the_trace_in_their_environment(queue: Queue, dsn: str, receiver: Receiver) -> None:
     trace_id = UUID(int=11 << 90)
     queue.add("", trace_id=trace_id)

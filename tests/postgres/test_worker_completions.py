@@ -186,3 +186,40 @@ def test_an_item_that_refuses_every_change_is_let_go(queue: Queue) -> None:
     assert completions.unflushed == 0
     assert completions._metrics.finished["refused"] == 1
     assert not len(completions._registry)
+
+
+def test_many_writers_at_once_write_each_verdict_once(queue: Queue) -> None:
+    """Slots that write themselves, slots that leave it to the thread, and a connection that is lost again and again between them."""
+    config, registry, table = LeaseConfig(batch_size=1), Registry(), QueueTable("public", queue.name)
+    link = Link("completions", DsnSource(dsn=queue.dsn), lease_s=30, watchdog=Watchdog(), keep={"durable": True})
+    audit, metrics = AuditLog(logs.SINK, "w", "q", enabled=False), WorkerMetrics("", "q")
+    completions = Completions(link, table, registry, config, metrics, audit, lambda _freed: None)
+    queue.fill(400)
+    with connect(queue.dsn) as conn:
+        items = [
+            item
+            for _ in range(2)
+            for item in leasequeue.claim(conn, table.resolve(conn), worker_id="w", n=200, config=config).items
+        ]
+    batch = [Held(item, item.lease, time.monotonic() + 30, time.monotonic()) for item in items]
+    registry.add(batch)
+    completions.thread.start()
+    wait_for("it is connected", lambda: link.opened)
+
+    def slot(mine: list[Held]) -> None:
+        for n, held in enumerate(mine):
+            held.verdict = Resolve()
+            (completions.write_here, completions.write_here, completions.give, completions.hold)[n % 4](held)
+
+    slots = [threading.Thread(target=slot, args=[batch[n::8]]) for n in range(8)]
+    for thread in slots:
+        thread.start()
+    while any(thread.is_alive() for thread in slots):
+        queue.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasequeue-worker completions'"
+        )
+        time.sleep(0.02)
+    wait_for("everything is written", lambda: not completions.unflushed)
+    assert queue.states() == {"RESOLVED": 400}
+    assert len(registry) == 0
+    assert metrics.finished["resolved"] + metrics.finished["noop"] == sum(metrics.finished.values()) == 400

@@ -71,7 +71,8 @@ class Hangs:
         raise AssertionError("never")
 
 
-def test_a_writer_that_hangs_is_seen_by_healthz_and_one_that_waits_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("who", ["its own thread", "a slot"])
+def test_a_writer_that_hangs_is_seen_by_healthz_and_one_that_waits_is_not(monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     monkeypatch.setattr("leasequeue_worker.completion.IDLE_S", 0.05)
     beats, registry = Beats(stalled_s=0.5), Registry()
     audit = AuditLog(logs.SINK, "w", "q", enabled=False)
@@ -85,7 +86,10 @@ def test_a_writer_that_hangs_is_seen_by_healthz_and_one_that_waits_is_not(monkey
     assert beats.stalled(time.monotonic()) == []
     one = held()
     one.verdict = Resolve()
-    completions.give(one)
+    if who == "a slot":
+        threading.Thread(target=completions.write_here, args=[one], daemon=True).start()
+    else:
+        completions.give(one)
     wait_for("the hang is seen", lambda: beats.stalled(time.monotonic()) == ["completions"])
 
 
@@ -143,3 +147,41 @@ def test_what_a_slot_could_not_write_is_offered_again_by_the_thread() -> None:
     completions.thread.start()
     wait_for("it is taken", lambda: not completions.unflushed)
     assert len(registry) == 0
+
+
+class OpensSlowly(TakesAll):
+    """Stands for a link that is open a moment before the call that opened it has ended."""
+
+    opened = 0
+
+    def __init__(self, batch: list[Held]) -> None:
+        super().__init__(batch)
+        self.go_on = threading.Event()
+        self.users = self.most_users = 0
+
+    def run(self, limit_s: float, call: Callable[..., Any]) -> Outcomes:
+        self.users += 1
+        self.most_users = max(self.users, self.most_users)
+        try:
+            if self.opened:
+                return super().run(limit_s, call)
+            self.opened = 1
+            assert self.go_on.wait(20)
+            return Outcomes()
+        finally:
+            self.users -= 1
+
+
+def test_a_slot_does_not_write_on_a_connection_that_is_still_being_opened() -> None:
+    """Both would be watched under one key: whose call ended first would leave the other's without a deadline."""
+    batch, registry = [held()], Registry()
+    registry.add(batch)
+    link = OpensSlowly(batch)
+    completions = writer(link, registry)
+    completions.thread.start()
+    wait_for("it is open", lambda: link.opened)
+    batch[0].verdict = Resolve()
+    completions.write_here(batch[0])
+    link.go_on.set()
+    wait_for("it is taken", lambda: not completions.unflushed)
+    assert link.most_users == 1

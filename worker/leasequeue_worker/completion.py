@@ -136,11 +136,11 @@ class Completions:
         fresh = [pop() for _ in range(most)]
         freed = False
         try:
+            self._measure(fresh)
             for batch in (*self._pieces(fresh), *self._pieces(again)):  # apart: what failed before must not hold up the others
                 if self._broken:
                     self._retry.extend(batch)
                 elif batch:
-                    self._measure(batch)
                     self._halvings = 2 * len(batch).bit_length()
                     freed |= self._write(plan_writes(batch, self._rng))
         except BaseException:
@@ -161,7 +161,8 @@ class Completions:
         while not self._link.opened:
             self._beat()
             try:
-                self._link.run(CALL_LIMIT_S, lambda _conn: None)
+                with self._writing:  # as soon as it is open the claim loop goes, and a slot may want to write
+                    self._link.run(CALL_LIMIT_S, lambda _conn: None)
             except Exception:  # noqa: BLE001  (whatever it is, the worker waits for it)
                 time.sleep(self._backoff.next_s())
         self._backoff.reset()
@@ -196,8 +197,6 @@ class Completions:
         took = [held.took_s for held in batch if held.took_s > 0.0]
         if not took:
             return
-        for held in batch:
-            held.took_s = 0.0
         total = sum(took)
         self._metrics.handler.observe(took)
         self._metrics.busy_s += total
