@@ -131,5 +131,10 @@ def test_a_worker_with_one_slot_waits_for_nobody() -> None:
     assert yield_s(Limits(slots=1, batch_size=1, max_inflight=100, max_replicas=5), Load(0, 0, 0, 200.0)) == 0.0
 
 
+@pytest.mark.parametrize("item_s", [None, 200.0])
+def test_the_only_worker_of_a_queue_waits_for_nobody(item_s: float | None) -> None:
+    assert yield_s(Limits(slots=20, batch_size=20, max_inflight=1_000, max_replicas=1), Load(0, 0, 0, item_s)) == 0.0
+
+
 def test_who_has_not_worked_yet_comes_after_who_has_a_long_item() -> None:
     assert yield_s(FOUR, Load(0, 0, 0, None)) > yield_s(FOUR, Load(0, 1, 0, 200.0))

@@ -96,8 +96,10 @@ def yield_s(limits: Limits, load: Load) -> float:
 
     Long items then gather on few workers, and the others empty: a pod can only go once nothing runs in it, so with items anywhere each
     free slot of a fleet that is too large keeps a pod for another item's time. The wait is a hundredth of an item's time at most; who has
-    not seen one end yet cannot know that they are short.
+    not seen one end yet cannot know that they are short. The only worker of a queue has nobody to wait for.
     """
+    if limits.max_replicas <= 1:
+        return 0.0
     free = limits.slots - load.running - load.queued
     longest_s = YIELD_MOST_S if load.item_s is None else min(YIELD_MOST_S, YIELD_SHARE * load.item_s)
     return longest_s * max(0, free - 1) / limits.slots
