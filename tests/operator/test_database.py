@@ -19,6 +19,7 @@ from leasequeue_operator.observe import address, group, sampling
 from leasequeue_operator.observe.database import Hub
 from leasequeue_operator.observe.group import Wanted
 from leasequeue_operator.observe.secret import Connection
+from leasequeue_operator.scaling.decide import STALE_AT_LEAST_S
 from tests.support.clock import Clock
 
 pytestmark = pytest.mark.postgres
@@ -500,3 +501,48 @@ async def test_a_sample_that_takes_longer_than_a_period_is_not_asked_for_by_each
     await hub.look(Connection(dsn), wanted("t0", "u0"), 1)
     assert asked["sample"] == 2
     await hub.close()
+
+
+async def test_the_wait_for_locked_tables_keeps_nobodys_sample(
+    hub: Hub, conn: Admin, dsn: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four of them take eight seconds a poll; the others' samples must not grow so old that the scaling holds."""
+    locked = [f"locked{n}" for n in range(4)]
+    make(conn, "free", *locked)
+    for table in ("free", *locked):
+        await hub.look(Connection(dsn), wanted(table, table), 5)
+    real = sampling.sample
+
+    async def some_are_locked(on: Any, tables: Any, strict: Any) -> Any:
+        if any(table.name in locked for table in tables):
+            clock.now += 2
+            raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
+        return await real(on, tables, strict)
+
+    monkeypatch.setattr(sampling, "sample", some_are_locked)
+    for _ in range(5):
+        clock.now += 6
+        began = clock.now
+        view = await hub.look(Connection(dsn), wanted("free", "free"), 5)
+    assert (view.ok, view.stats_at) == (True, began)
+
+
+async def test_no_sample_is_kept_until_the_scaling_holds_for_it(
+    hub: Hub, conn: Admin, dsn: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(conn, "t")
+    await hub.look(Connection(dsn), wanted("t"), 5)
+    real = sampling.sample
+
+    async def slow(*args: Any) -> Any:
+        clock.now += 9
+        return await real(*args)
+
+    monkeypatch.setattr(sampling, "sample", slow)
+    clock.now += 6
+    await hub.look(Connection(dsn), wanted("t"), 5)
+    for _ in range(10):
+        clock.now += 1
+        view = await hub.look(Connection(dsn), wanted("t"), 5)
+        assert view.stats_at is not None
+        assert clock.now - view.stats_at <= STALE_AT_LEAST_S

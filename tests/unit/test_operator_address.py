@@ -50,3 +50,9 @@ def test_no_host_at_all_is_told_without_its_name(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(psycopg.OperationalError, match=r"failed to resolve host '\*\*\*'") as told:
         renamed(monkeypatch, f"host={host} user=u", "gone")
     assert "Kolibri" not in str(told.value)
+
+
+def test_ports_that_do_not_match_the_hosts_are_a_fault_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As libpq tells it; another error would end the operator's listening for good."""
+    with pytest.raises(psycopg.OperationalError, match="could not match 2 port numbers to 1 hosts"):
+        renamed(monkeypatch, "host=pg.team.svc port=5432,5433 user=u", "pg")

@@ -40,6 +40,8 @@ async def addressed(text: str, verified: str) -> str:
     hosts, names = str(given["host"]).split(","), verified.split(",")
     ports = str(given.get("port") or "5432").split(",")
     ports = ports * len(hosts) if len(ports) == 1 else ports
+    if not len(hosts) == len(names) == len(ports):  # as libpq puts it
+        raise psycopg.OperationalError(f"could not match {len(ports)} port numbers to {len(hosts)} hosts")
     places, missing = [], None
     for host, name, port in zip(hosts, names, ports, strict=True):
         try:

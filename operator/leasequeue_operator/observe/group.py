@@ -45,6 +45,8 @@ CONNECTION_AGE_S = 600.0
 MARKS_EVERY_S = 60.0
 BACKOFF_BASE_S, BACKOFF_CAP_S = 1.0, 60.0
 SPLIT_BUDGET_S = 10.0
+# The scaling holds where a sample is older than 15 s (`scaling.decide.STALE_AT_LEAST_S`).
+KEPT_AT_MOST_S = 12.0
 # After a message of many statements has failed, its statements are sent one by one for this long.
 SLOW_S = 60.0
 NEVER = float("-inf")
@@ -143,12 +145,12 @@ class Group:
         return [m for m in self._members.values() if now - m.asked_at > self._keeps(m.max_age_s) * share]
 
     def _keeps(self, max_age_s: float) -> float:
-        """How old a sample may be, seconds: at least twice what one takes.
+        """How old a sample may be, seconds: at least twice what one takes, but never so old that the scaling would hold for it.
 
         Where a sample of all takes longer than a period it would be old as soon as it is there: each that looks would ask for all of them
-        again, and the database would do nothing else.
+        again, and the database would do nothing else. Only what was answered counts: a table that is locked keeps nobody else's sample.
         """
-        return max(max_age_s, 2 * self._took_s)
+        return max(max_age_s, min(2 * self._took_s, KEPT_AT_MOST_S))
 
     def expire(self, uid: str) -> None:
         """What is known of a queue is out of date: the next look asks."""
@@ -249,9 +251,8 @@ class Group:
             if not member.mark:
                 await self._resolve(member)
         self._listen()
-        began = self._clock()
+        self._took_s = 0.0
         await self._sample([m for m in members if m.table is not None])
-        self._took_s = self._clock() - began
 
     async def _compare_marks(self) -> None:
         """Find the tables that changed since they were resolved. Where even that cannot be asked, all count as changed."""
@@ -365,6 +366,7 @@ class Group:
         """Ask for all of them at once; False when that failed. One that fails alone is told, and asked alone from then on."""
         for member in part if len(part) <= sampling.MOST_TOGETHER else ():
             member.asked_at = self._clock()
+        began = self._clock()
         try:
             await self._sample_together(part)
         except ANSWERED as ex:
@@ -372,6 +374,7 @@ class Group:
             if len(part) == 1:
                 self._failed_alone(part[0], ex)
             return False
+        self._took_s += self._clock() - began
         for member in part:
             member.alone, member.answered_at = False, self._clock()
         return True
