@@ -218,6 +218,25 @@ def test_leases_in_text_are_told_by_the_text_of_their_id(conn: Conn, dsn: str, i
         assert leasequeue.release_unheld(ours, table, worker_id="w", held_tokens=[leases[0].token]) == 1
 
 
+@pytest.mark.parametrize("in_text", [True, False])
+@pytest.mark.parametrize("keep", [True, False])
+def test_ids_of_any_text_are_told_apart_when_a_batch_is_partly_lost(conn: Conn, dsn: str, keep: bool, in_text: bool) -> None:
+    """They come as one array: what its text form quotes and escapes is theirs again."""
+    ids = ["", "NULL", "null", "a,b", '"', "\\", "{}", '{a,"b\\', "ä", " x ", "'", "line\nend"]
+    create(conn, "work", id_type="text")
+    for item_id in ids:
+        conn.execute("INSERT INTO work (id, idempotency_key) VALUES (%s, %s)", [item_id, f"key {item_id}"])
+    table, config = Table.load(conn, "work"), leasequeue.LeaseConfig()
+    with connect(dsn) as ours:
+        if keep:
+            keep_limits(ours)
+        items = leasequeue.claim(ours, table, worker_id="w", n=len(ids), config=config).items
+        leases = list(text_leases(items)) if in_text else [item.lease for item in items]
+        conn.execute("UPDATE work SET lease_token = gen_random_uuid() WHERE id = ANY (%s)", [["", "a,b"]])
+        resolved = leasequeue.resolve(ours, table, [Completion(lease) for lease in leases])
+    assert resolved == {item_id: Outcome.LOST if item_id in ("", "a,b") else Outcome.RESOLVED for item_id in ids}
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata"])
 def test_order_is_that_of_instants_whatever_the_sessions_zone(conn: Conn, dsn: str, zone: str) -> None:
     """Left as text, times of the hour that Berlin has twice would sort by their wall clocks."""

@@ -6,10 +6,21 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import errors
 
 from leasequeue import BadInput, Table, WorkerCounters
 from tests.postgres.engine.conftest import OpenClient
-from tests.postgres.engine.support import Client, add, background, blocked_or_done, in_threads, name_of, rows, states
+from tests.postgres.engine.support import (
+    Client,
+    add,
+    background,
+    blocked_or_done,
+    in_threads,
+    name_of,
+    rows,
+    set_where,
+    states,
+)
 
 Conn = psycopg.Connection[Any]
 
@@ -99,6 +110,7 @@ def test_setting_it_waits_for_the_claim_under_way(admin: Conn, worker: Client, o
     assert worker.claim(registered=True) == []
 
 
+@pytest.mark.both_versions
 def test_a_claim_waits_for_the_cordon_being_set(admin: Conn, worker: Client, operator: Client) -> None:
     add(admin, worker.table)
     operator.driver.execute("BEGIN")
@@ -108,6 +120,73 @@ def test_a_claim_waits_for_the_cordon_being_set(admin: Conn, worker: Client, ope
         operator.driver.execute("COMMIT")
         assert waits
         assert (claiming.result().items, claiming.result().admission) == ([], "cordoned")
+
+
+@pytest.mark.both_versions
+def test_a_claim_looks_for_rows_only_once_it_holds_its_own(admin: Conn, worker: Client, operator: Client) -> None:
+    """Else one that waits for a cordon would keep its rows from everybody meanwhile."""
+    add(admin, worker.table, 3)
+    operator.driver.execute("BEGIN")
+    operator.call("cordon", ["pod-1"])
+    with background(lambda: worker.claimed(3, registered=True)) as claiming:
+        waits = blocked_or_done(admin, claiming, worker.driver.pid)
+        free = admin.execute(f"SELECT id FROM {name_of(worker.table)} FOR UPDATE SKIP LOCKED").fetchall()
+        operator.driver.execute("COMMIT")
+        assert waits
+        assert len(free) == 3
+        assert (claiming.result().items, claiming.result().admission) == ([], "cordoned")
+
+
+@pytest.mark.both_versions
+def test_a_claim_whose_own_row_goes_while_it_waits_takes_nothing(admin: Conn, worker: Client) -> None:
+    add(admin, worker.table)
+    with psycopg.connect(admin.info.dsn) as other:
+        other.execute("DELETE FROM leasequeue.worker WHERE worker_id = %s", [worker.worker_id])
+        with background(lambda: worker.claimed(registered=True)) as claiming:
+            waits = blocked_or_done(admin, claiming, worker.driver.pid)
+            other.commit()
+            assert waits
+            assert (claiming.result().items, claiming.result().admission) == ([], "unregistered")
+    assert states(admin, worker.table) == {"PENDING": 1}
+
+
+@pytest.mark.both_versions
+def test_after_the_wait_for_its_own_row_a_claim_takes_what_stands_then(
+    admin: Conn, table: Table, worker: Client, open_client: OpenClient
+) -> None:
+    """The claim's snapshot is older than what it waited for: rows that somebody else took or put off are not leased, changed ones once."""
+    ids, neighbour = add(admin, table, 6), open_client(table)
+    with psycopg.connect(admin.info.dsn) as other:
+        other.execute("UPDATE leasequeue.worker SET seen_at = now() WHERE worker_id = %s", [worker.worker_id])
+        with background(lambda: worker.claim(6, registered=True)) as claiming:
+            waits = blocked_or_done(admin, claiming, worker.driver.pid)
+            one, two = neighbour.claim(2)
+            neighbour.resolve(one.lease)
+            set_where(admin, table, "priority = 7", "id = %(id)s", id=ids[2])
+            set_where(admin, table, "decision = 'late'", "id = %(id)s", id=ids[3])
+            set_where(admin, table, "run_at = now() + interval '1 hour'", "id = %(id)s", id=ids[4])
+            other.commit()
+            assert waits
+            items = claiming.result()
+    assert [one.id, two.id] == ids[:2]
+    assert [item.id for item in items] == [ids[2], ids[3], ids[5]]
+    assert items[1]["decision"] == "late"
+    stored = rows(admin, table)
+    assert [item.lease.token for item in items] == [stored[item.id]["lease_token"] for item in items]
+    assert len({item.lease.token for item in items}) == 3
+    assert states(admin, table) == {"RESOLVED": 1, "ASSIGNED": 4, "PENDING": 1}
+
+
+def test_a_claim_with_a_snapshot_from_before_the_cordon_is_refused(admin: Conn, worker: Client, operator: Client) -> None:
+    """In a transaction of the caller's whose snapshot stays as it is."""
+    add(admin, worker.table)
+    worker.driver.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    worker.driver.execute("SELECT 1")
+    operator.call("cordon", ["pod-1"])
+    with pytest.raises(errors.SerializationFailure):
+        worker.claim(registered=True)
+    worker.driver.execute("ROLLBACK")
+    assert states(admin, worker.table) == {"PENDING": 1}
 
 
 @pytest.mark.both_versions

@@ -168,6 +168,19 @@ def test_claim_reads_order_and_mark_from_the_index(admin: Conn, table: Table, ex
     assert not [node for node in plan.nodes() if "Sort" in node["Node Type"]]
 
 
+@pytest.mark.both_versions
+def test_no_row_is_looked_at_before_the_claimers_own_is_locked(admin: Conn, table: Table, explaining: ExplainingDriver) -> None:
+    """Whether the process may claim is a condition of the whole search, tested before its first row."""
+    bulk(admin, table, 50)
+    queue = Queue(table, explaining, LeaseConfig(), ClaimMark())
+    assert queue.claim(registered=True) == []
+    plan = explaining.about(table)[0]
+    searched = [node for node in plan.on(table) if node.get("Index Name") == f"{table.name}_lq_claim"]
+    own = [node for node in plan.nodes() if node.get("Relation Name") == "worker"]
+    assert [node["Actual Loops"] for node in searched] == [0]
+    assert [node["Actual Loops"] for node in own] == [1]
+
+
 @pytest.mark.parametrize("name", ["claim", "resolve", "renew", "settle", "reclaim"])
 @pytest.mark.usefixtures("settled_server")
 def test_cost_does_not_grow_with_what_is_done(admin: Conn, make_queue: MakeQueue, queue_dsn: str, name: str) -> None:
