@@ -231,10 +231,18 @@ def _resolve_part(table: Table, columns: tuple[str, ...], part: list[Completion]
 
 def _completed(answer: Result, leases: Sequence[Lease]) -> list[Any]:
     """Ids that a completion changed, in the form that the leases have them."""
+    if answer.names == ("id",):
+        return _ids_told(answer, leases)
     if int(answer.rows[0][0]) == len(leases):
         return [lease[0] for lease in leases]
     ids = answer.typed().rows[0][1] or []
     return [str(item_id) for item_id in ids] if _in_text(leases) else ids
+
+
+def _completing(table: Table, name: str, **fragments: str) -> str:
+    """Text of a statement that completes items; on a table with rules its UPDATE alone, which answers each row."""
+    text = table.sql(name, **fragments)
+    return text.removeprefix("WITH done AS (\n").partition("\n)\nSELECT count(*)")[0] if table.rules else text
 
 
 def _set_aside(table: Table, lease: Lease, error: psycopg.Error) -> Flow[dict[Any, Outcome]]:
@@ -254,7 +262,7 @@ def _resolve_queries(
     """The statements that complete a group, mostly one: more where the results are large."""
     if not columns and not [c for c in group if c.result is not None]:
         leases = list(map(attrgetter("lease"), group))
-        yield group, Query(table.sql("resolve"), _arrays(table, leases), raw=_in_text(leases))
+        yield group, Query(_completing(table, "resolve"), _arrays(table, leases), raw=_in_text(leases))
         return
     start, size = 0, 0
     texts: list[tuple[str | None, str | None]] = []
@@ -276,11 +284,11 @@ def _part(
     params = _arrays(table, [c.lease for c in part])
     params["results"] = [result for result, _ in texts]
     if not columns:
-        return part, Query(table.sql("resolve_results"), params)
+        return part, Query(_completing(table, "resolve_results"), params)
     params["columns"] = [set_ for _, set_ in texts]
     names = [quoted(name) for name in columns]
     sources = ", ".join(f"given.{name}" for name in names)
-    return part, Query(table.sql("resolve_columns", targets=", ".join(names), sources=sources), params)
+    return part, Query(_completing(table, "resolve_columns", targets=", ".join(names), sources=sources), params)
 
 
 # --- retry, fail, repair, release ----------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class Table:
         name: table name, unquoted.
         columns: type of each column as `format_type` names it.
         strict: its claim index is that of strict lanes, which holds rows without a lane only.
+        rules: it has rules, or had some; PostgreSQL changes no such table inside WITH.
         kept: what other modules have worked out for this table, by their own names.
     """
 
@@ -66,6 +67,7 @@ class Table:
     name: str
     columns: Mapping[str, str]
     strict: bool = False
+    rules: bool = False
     kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     _texts: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
@@ -165,4 +167,4 @@ def resolved(schema: str, name: str, found: Mapping[str, Any]) -> Table:
         raise NotAdopted(label, ["missing " + ", ".join(missing)])
     if found["columns"]["id"] not in ID_TYPES:
         raise NotAdopted(label, [f"column id is {found['columns']['id']}; it must be one of {', '.join(ID_TYPES)}"])
-    return Table(int(found["oid"]), schema, name, dict(found["columns"]), bool(found["strict"]))
+    return Table(int(found["oid"]), schema, name, dict(found["columns"]), bool(found["strict"]), bool(found["rules"]))

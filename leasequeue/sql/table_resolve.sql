@@ -14,7 +14,8 @@ SELECT n.oid IS NOT NULL                                              AS schema_
        EXISTS (SELECT FROM pg_catalog.pg_index i
                 WHERE i.indrelid = c.oid AND i.indisvalid AND i.indnkeyatts = 3 AND i.indkey[0] = 0
                   AND i.indpred::text LIKE '%%{NULLTEST %%:nulltesttype 0 %%')
-                                                                      AS strict
+                                                                      AS strict,
+       coalesce(c.relhasrules, false)                                 AS rules
   FROM (SELECT %(schema)s::text AS schema, %(name)s::text AS name) AS wanted
   LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = wanted.schema
   LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name AND c.relkind IN ('r', 'p', 'v', 'm', 'f')

@@ -116,3 +116,21 @@ def test_a_table_that_gets_a_column_under_a_prepared_statement(conn: Conn, kept:
     before = run(kept, flow())
     conn.execute("ALTER TABLE work ADD COLUMN note text")
     assert len(run(kept, flow()).names) == len(before.names) + 1
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_table_with_a_rule_completes_its_items(conn: Conn, dsn: str, table: Table, keep: bool) -> None:
+    """An audit by rule, as old schemas have it: PostgreSQL refuses to change such a table inside WITH."""
+    conn.execute("CREATE TABLE seen (id uuid, state text)")
+    conn.execute("CREATE RULE seen AS ON UPDATE TO work DO ALSO INSERT INTO seen VALUES (NEW.id, NEW.state)")
+    table = Table.load(conn, "work")
+    with connect(dsn) as ours:
+        if keep:
+            keep_limits(ours)
+        items = leasequeue.claim(ours, table, worker_id="w", n=3, config=CONFIG).items
+        conn.execute("UPDATE work SET lease_token = gen_random_uuid() WHERE id = %s", [items[0].id])
+        outcomes = leasequeue.resolve(
+            ours, table, [Completion(items[0].lease), Completion(items[1].lease), Completion(items[2].lease, 1)]
+        )
+    lost, *done = [outcomes[item.id] for item in items]
+    assert (lost, done) == (leasequeue.Outcome.LOST, [leasequeue.Outcome.RESOLVED] * 2)
