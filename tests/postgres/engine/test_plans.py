@@ -199,7 +199,8 @@ def test_cost_stays_flat_under_a_pinned_snapshot(admin: Conn, table: Table, clie
     find their rows by primary key."""
     admin.execute(f"ALTER TABLE {name_of(table)} SET (autovacuum_enabled = off)")  # its pages would be counted as well
     bulk(admin, table, 3_000)
-    admin.execute("SELECT pg_stat_force_next_flush()")  # or the pages of these inserts are counted whenever the session reports them
+    # Or the pages of these inserts are counted whenever this session comes to report them.
+    admin.execute("SELECT pg_stat_force_next_flush()")
     mark = ClaimMark(clock=lambda: 0.0)
     claims, batches = [], []
     with psycopg.connect(queue_dsn) as old:
