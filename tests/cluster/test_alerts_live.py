@@ -16,16 +16,9 @@ from devtools.alertrun.__main__ import run
 from devtools.alertrun.draw import draw
 from devtools.alertrun.report import has_data, table
 from tests.chart.support import CHART
+from tests.cluster.marks import own_cluster
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # the first run on a machine builds Kubernetes and the images
-    pytest.mark.skipif(
-        bool(os.environ.get("KUBECONFIG")) or os.name != "posix" or os.geteuid() != 0,
-        reason="needs a devcluster of its own: root, and no KUBECONFIG",
-    ),
-]
+pytestmark = own_cluster(2700)
 # Long enough for the worker that is frozen and thawed.
 LOAD_S = 175.0
 ALERTS = sorted(file.stem for file in (CHART / "alerts").glob("*.yaml"))

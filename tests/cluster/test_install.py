@@ -18,15 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),  # the first run on a machine builds Kubernetes and the images
-    pytest.mark.skipif(
-        not os.environ.get("KUBECONFIG") and (os.name != "posix" or os.geteuid() != 0),
-        reason="devcluster needs root; or set KUBECONFIG",
-    ),
-]
+from tests.cluster.marks import ANY_CLUSTER
+
+pytestmark = ANY_CLUSTER
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = f"install-{os.getpid()}"

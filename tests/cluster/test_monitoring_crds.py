@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,18 +14,11 @@ import yaml
 from devtools import monitoring_crds
 from leasequeue_operator.plan import podmonitor
 from tests.chart.support import CHART, run_helm
+from tests.cluster.marks import ANY_CLUSTER
 from tests.operator import samples
 from tests.operator.lab import Lab, cluster
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),  # the first run on a machine builds Kubernetes
-    pytest.mark.skipif(
-        not os.environ.get("KUBECONFIG") and (os.name != "posix" or os.geteuid() != 0),
-        reason="devcluster needs root; or set KUBECONFIG",
-    ),
-]
+pytestmark = ANY_CLUSTER
 NAMESPACE = "monitoring-crds"
 RELABELING = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node", "action": "replace"}
 MONITOR = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,19 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.marks import ANY_CLUSTER
 from tests.operator.lab import Lab, cluster, eventually
 from tests.support.leaks import ODD, PLAIN, leaks
 from tests.support.tls import Authority
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        not os.environ.get("KUBECONFIG") and (os.name != "posix" or os.geteuid() != 0),
-        reason="devcluster needs root; or set KUBECONFIG",
-    ),
-]
+pytestmark = ANY_CLUSTER
 
 SYSTEM, TEAM = "leasequeue-system", "team"
 ANY_UID = 1000660000

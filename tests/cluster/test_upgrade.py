@@ -17,17 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cluster.marks import ANY_CLUSTER
 from tests.operator.lab import ROOT, Lab, devcluster, eventually
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        not os.environ.get("KUBECONFIG") and (os.name != "posix" or os.geteuid() != 0),
-        reason="devcluster needs root; or set KUBECONFIG",
-    ),
-]
+pytestmark = ANY_CLUSTER
 
 SYSTEM, TEAM = "leasequeue-system", "team"
 EARLIER = sorted((ROOT / "tests/chart/earlier").glob("*.tgz"))[0]
