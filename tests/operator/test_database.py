@@ -62,6 +62,17 @@ def connections(conn: Admin) -> int:
     return int(row[0])
 
 
+def slow_down(monkeypatch: pytest.MonkeyPatch, clock: Clock, seconds: float) -> None:
+    """From now on a sample takes so long."""
+    real = sampling.sample
+
+    async def slow(*args: Any) -> Any:
+        clock.now += seconds
+        return await real(*args)
+
+    monkeypatch.setattr(sampling, "sample", slow)
+
+
 async def none_left(conn: Admin) -> None:
     """A backend ends a moment after its client has gone."""
     for _ in range(100):
@@ -484,13 +495,7 @@ async def test_a_sample_that_takes_longer_than_a_period_is_not_asked_for_by_each
     make(conn, *tables)
     for n, table in enumerate(tables):
         await hub.look(Connection(dsn), wanted(table, f"u{n}"), 1)
-    real = sampling.sample
-
-    async def slow(*args: Any) -> Any:
-        clock.now += 3
-        return await real(*args)
-
-    monkeypatch.setattr(sampling, "sample", slow)
+    slow_down(monkeypatch, clock, 3)
     clock.now += 2
     asked.clear()
     for n, table in enumerate(tables):  # one slot works on them in turn
@@ -532,13 +537,7 @@ async def test_no_sample_is_kept_until_the_scaling_holds_for_it(
 ) -> None:
     make(conn, "t")
     await hub.look(Connection(dsn), wanted("t"), 5)
-    real = sampling.sample
-
-    async def slow(*args: Any) -> Any:
-        clock.now += 9
-        return await real(*args)
-
-    monkeypatch.setattr(sampling, "sample", slow)
+    slow_down(monkeypatch, clock, 9)
     clock.now += 6
     await hub.look(Connection(dsn), wanted("t"), 5)
     for _ in range(10):
