@@ -156,8 +156,10 @@ def _refined(text: str, namespace: str, where: str, tls: Tls) -> dict[str, Any]:
 
 def _verified(text: str, refined: Mapping[str, Any], mode: str) -> str:
     """Hosts whose names are checked, where they are not those that the operator connects to."""
+    if mode != "verify-full" or refined.get("hostaddr"):
+        return ""
     named = str(conninfo_to_dict(text).get("host") or "")
-    return named if mode == "verify-full" and not refined.get("hostaddr") and named != refined["host"] else ""
+    return named if named != refined["host"] else ""
 
 
 def complete_host(host: str, namespace: str) -> str:
